@@ -18,7 +18,6 @@ its seed and fault.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
@@ -41,6 +40,7 @@ from freshet.storage.io.local_cache import CacheFolder, LocalCache
 from freshet.storage.io.local_errors import storage_error
 from freshet.storage.io.memory_file_io import MemoryOutputFile
 from freshet.storage.io.ranges import ByteRange, ReadCosts
+from tests.kit.sim_folders import SimFolders
 
 T = TypeVar("T")
 
@@ -247,13 +247,13 @@ class SimFileIO:
         """A reader over the bytes of this moment."""
         return pa.BufferReader(self.read_bytes(path))
 
-    def open_output(self, path: str) -> SimOutputFile:
+    def open_output(self, path: str, *, sync_folder: bool = True) -> SimOutputFile:
         """A new file, not synced until it is closed."""
         with self._disk.lock:
             if path in self._disk.files:
                 raise AlreadyExistsError(f"{path} exists already")
             self._mutate("open", path, lambda: self._put(path, b"", is_open=True))
-            return SimOutputFile(self, path)
+            return SimOutputFile(self, path, sync_folder=sync_folder)
 
     def read_bytes(self, path: str) -> bytes:
         """All bytes."""
@@ -404,54 +404,12 @@ class SimFileIO:
             raise StorageError(f"injected error at mutation {number}: {operation} {path}")
 
 
-class SimFolders:
-    """`Folders` of a `SimDisk`."""
-
-    def __init__(self, file_io: SimFileIO, disk: SimDisk) -> None:
-        self._file_io = file_io
-        self._disk = disk
-
-    def make(self, path: str) -> None:
-        """Not counted as a mutation: an empty folder is harmless."""
-        self._file_io.check_alive()
-        with self._disk.lock:
-            parts = path.rstrip("/").split("/")
-            self._disk.folders |= {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
-
-    def remove_empty(self, path: str, *, below: str) -> None:
-        """One mutation per folder: a crash may come between."""
-        with contextlib.suppress(StorageError), self._disk.lock:
-            while path.startswith(f"{below}/") and path in self._disk.folders and not any(self._file_io.entries(path)):
-                self._file_io._mutate("rmdir", path, partial(self._disk.folders.discard, path))
-                path = path.rsplit("/", 1)[0]
-
-    def way_out(self, path: str, *, below: str) -> str | None:
-        """There are no links here."""
-        return None
-
-    def rename(self, source: str, target: str) -> None:
-        """One mutation."""
-        with self._disk.lock:
-            if self._file_io.exists(target) or self._file_io.exists_prefix(target):
-                raise AlreadyExistsError(f"{target} exists already")
-            if not self._file_io.exists_prefix(source):
-                raise NotFoundError(f"no such folder: {source}")
-            self._file_io._mutate("rename", source, lambda: self._rename(source, target))
-
-    def _rename(self, source: str, target: str) -> None:
-        def renamed(path: str) -> str:
-            return target + path[len(source) :] if f"{path}/".startswith(f"{source}/") else path
-
-        self._disk.files = {renamed(path): file for path, file in self._disk.files.items()}
-        self._disk.folders = {renamed(path) for path in self._disk.folders}
-        self.make(target)
-
-
 class SimOutputFile(MemoryOutputFile):
     """A file that shows while it is written; its bytes are safe after `close`."""
 
-    def __init__(self, file_io: SimFileIO, path: str) -> None:
+    def __init__(self, file_io: SimFileIO, path: str, *, sync_folder: bool = True) -> None:
         super().__init__(self._show_closed)
+        self._is_named = sync_folder
         self._file_io = file_io
         self._path = path
 
@@ -470,4 +428,6 @@ class SimOutputFile(MemoryOutputFile):
             self._file_io.delete(self._path)
 
     def _show_closed(self, data: bytes) -> None:
-        self._file_io._mutate("close", self._path, lambda: self._file_io._put(self._path, data))
+        self._file_io._mutate(
+            "close", self._path, lambda: self._file_io._put(self._path, data, is_named=self._is_named)
+        )

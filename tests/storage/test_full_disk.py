@@ -107,8 +107,8 @@ class _FullDisk(LocalFileIO):
             raise storage_error(OSError(errno.ENOSPC, "full"), "write", path)
         self.written += size
 
-    def open_output(self, path: str) -> OutputFile:
-        return _FullOutput(self, path, super().open_output(path))
+    def open_output(self, path: str, *, sync_folder: bool = True) -> OutputFile:
+        return _FullOutput(self, path, super().open_output(path, sync_folder=sync_folder))
 
     def _write_temporary(self, path: str, data: bytes, *, sync: bool = True) -> str:
         self.take(len(data), path)

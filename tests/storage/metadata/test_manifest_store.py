@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.manifest_avro import read_manifest
 from freshet.storage.codec.stats import decode_stats
 from freshet.storage.exceptions import CorruptDataError, NotFoundError
+from freshet.storage.io import local_file_io
 from freshet.storage.io.env import local_env
+from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.io.local_folders import LocalFolders
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
@@ -208,3 +212,28 @@ def test_manifest_of_a_dropped_table_says_so(tmp_path: Path) -> None:
     (tmp_path / "schema" / "schema-0").unlink()
     with pytest.raises(NotFoundError, match=r"was dropped or renamed while it was open"):
         fresh.read_manifest(meta)
+
+
+class _SyncedFolders(LocalFolders):
+    """Keeps what was in a folder whenever it was synced."""
+
+    def __init__(self) -> None:
+        self.synced: list[int] = []
+
+    def sync(self, path: str) -> None:
+        super().sync(path)
+        self.synced.append(len(os.listdir(path)))
+
+
+def test_the_files_of_a_snapshot_share_a_sync_of_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders, of_files = _SyncedFolders(), list[str]()
+    monkeypatch.setattr(LocalFileIO, "folders", folders)
+    monkeypatch.setattr(local_file_io, "fsync_folder", of_files.append)
+    store, queue = store_at(tmp_path), list[tuple[str, bytes]]()
+    (meta,) = store.write_manifests(entries(), queue)
+    store.write_manifest_list([meta], queue)
+    store.write_manifest_list([], queue)
+    store.create(queue)
+    assert (folders.synced, of_files) == ([3], [])
+    store.create([])
+    assert folders.synced == [3]

@@ -474,10 +474,10 @@ class _FullDisk(LocalFileIO):
 
     is_full = False
 
-    def open_output(self, path: str) -> OutputFile:
+    def open_output(self, path: str, *, sync_folder: bool = True) -> OutputFile:
         if self.is_full and path.endswith(".parquet"):
             raise RetryableError("no space left on device")
-        return super().open_output(path)
+        return super().open_output(path, sync_folder=sync_folder)
 
 
 def test_after_a_failure_the_writer_hands_out_nothing(tmp_path: Path) -> None:

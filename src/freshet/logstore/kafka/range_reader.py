@@ -287,7 +287,7 @@ class RangeReader:
         if records:
             last = offset_of(records[-1])
             if last >= wanted.end:
-                records = [message for message in records if offset_of(message) < wanted.end]
+                records = records[: bisect_left(records, wanted.end, key=offset_of)]
             progress.reached = max(progress.reached, last + 1)
         for message in messages if has_events else ():
             error = message.error()

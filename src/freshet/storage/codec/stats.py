@@ -27,7 +27,6 @@ import datetime
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -151,7 +150,7 @@ def reduce_stats(
     upper = truncate_max(stats.max_value, mode.length)
     if upper is None:
         return ColumnStats(null_count=stats.null_count)
-    return replace(stats, min_value=truncate_min(stats.min_value, mode.length), max_value=upper)
+    return ColumnStats(truncate_min(stats.min_value, mode.length), upper, stats.null_count)
 
 
 def truncate_min(value: Any, length: int) -> Any:

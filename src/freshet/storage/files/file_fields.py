@@ -20,6 +20,7 @@ Source: FORMAT.md §2.2, §7.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -54,6 +55,9 @@ SYSTEM_FIELDS: Final = (SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD)
 """What a key-value batch has in front of the table's columns."""
 
 _NANO_PRECISION_MIN: Final = 7
+
+SCHEMAS_MAX: Final = 512
+"""Of files, that a process keeps: a batch of a hundred tables writes some of each."""
 
 
 def key_value_fields(schema: TableSchema, *, thin: bool) -> tuple[DataField, ...]:
@@ -107,6 +111,10 @@ class NumberedFields(Frozen):
 
     def schema(self, fields: Iterable[DataField]) -> pa.Schema:
         """The columns of a file."""
+        return _schema(self, tuple(fields))
+
+    def made(self, fields: Iterable[DataField]) -> pa.Schema:
+        """The same, made anew."""
         return pa.schema([self._field(field.name, field.type, field.id, field.id, 0) for field in fields])
 
     def _field(self, name: str, data_type: DataType, own_id: int, around_id: int, depth: int) -> pa.Field[Any]:
@@ -129,3 +137,8 @@ class NumberedFields(Frozen):
             case RowType(fields=fields):
                 return pa.struct([self._field(child.name, child.type, child.id, child.id, 0) for child in fields])
         return self.scalar_type(data_type)
+
+
+@lru_cache(SCHEMAS_MAX)
+def _schema(numbered: NumberedFields, fields: tuple[DataField, ...]) -> pa.Schema:
+    return numbered.made(fields)

@@ -136,6 +136,9 @@ class Folders(Protocol):
         """The first folder between `below` and the last part of a path that is a link or `..`; None for none, and for
         a path that lies elsewhere."""
 
+    def sync(self, path: str) -> None:
+        """Makes the names of the files in a folder durable (`FileIO.open_output`)."""
+
     def rename(self, source: str, target: str) -> None:
         """Gives a folder, with all below it, a name that is free, atomically and durably.
 
@@ -162,8 +165,9 @@ class FileIO(Protocol):
     def read_bytes(self, path: str) -> bytes:
         """All bytes of a small file; `NotFoundError` when it is missing."""
 
-    def open_output(self, path: str) -> OutputFile:
-        """Creates a file that must not exist yet; `AlreadyExistsError` here, or from `close`."""
+    def open_output(self, path: str, *, sync_folder: bool = True) -> OutputFile:
+        """Creates a file that must not exist yet; `AlreadyExistsError` here, or from `close`. Without `sync_folder` its
+        name is durable once `Folders.sync` returns: of several files of a folder, all are at once."""
 
     def create_exclusive(self, path: str, data: bytes) -> Created:
         """Creates the file with these bytes, atomically and durably, if there is none of this name.

@@ -163,13 +163,9 @@ class LocalFileIO:
             except OSError as error:
                 raise storage_error(error, "read", path) from error
 
-    def open_output(self, path: str) -> OutputFile:
+    def open_output(self, path: str, *, sync_folder: bool = True) -> OutputFile:
         """Creates the file; folders above it are created when they are missing."""
-        try:
-            return LocalOutputFile(path)
-        except NotFoundError:
-            make_folder(os.path.dirname(path))
-            return LocalOutputFile(path)
+        return _new_file(path, sync_folder=sync_folder)
 
     def read_bytes(self, path: str) -> bytes:
         """All bytes of the file."""
@@ -288,9 +284,8 @@ class LocalFileIO:
 
     def _write_temporary(self, path: str, data: bytes, *, sync: bool = True) -> str:
         folder, name = os.path.split(path)
-        make_folder(folder)
         temporary = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
-        output = LocalOutputFile(temporary, sync_file=sync, sync_folder=False)
+        output = _new_file(temporary, sync_file=sync, sync_folder=False)
         write_all(output, data)
         return temporary
 
@@ -337,6 +332,15 @@ class LocalFileIO:
                 ) from error
             raise storage_error(error, "create", path) from error
         return True
+
+
+def _new_file(path: str, **synced: bool) -> LocalOutputFile:
+    """Created; folders above it are when they are missing, which is asked where it fails."""
+    try:
+        return LocalOutputFile(path, **synced)
+    except NotFoundError:
+        make_folder(os.path.dirname(path))
+        return LocalOutputFile(path, **synced)
 
 
 def _is_folder(path: str, *, otherwise: bool) -> bool:

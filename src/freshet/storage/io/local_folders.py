@@ -41,6 +41,13 @@ class LocalFolders:
                 return current
         return None
 
+    def sync(self, path: str) -> None:
+        """One `fsync`."""
+        try:
+            fsync_folder(path)
+        except OSError as error:
+            raise storage_error(error, "sync", path) from error
+
     def rename(self, source: str, target: str) -> None:
         """One `rename`; then both folders that name them are synced."""
         taken = AlreadyExistsError(f"{target} exists already; choose another name for {source}", path=target)

@@ -55,7 +55,7 @@ class MemoryFileIO:
         start, end = min(wanted.offset, content.size), min(wanted.end, content.size)
         return content.slice(start, end - start)
 
-    def open_output(self, path: str) -> OutputFile:
+    def open_output(self, path: str, *, sync_folder: bool = True) -> OutputFile:
         """A new file, which is there once it is closed."""
         if self.exists(path):
             raise exists_already(path)

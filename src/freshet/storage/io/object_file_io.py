@@ -110,7 +110,7 @@ class ObjectFileIO:
         """One request."""
         return self._ask("read", path, lambda store, key: bytes(obstore.get(store, key).bytes().to_bytes()))
 
-    def open_output(self, path: str) -> OutputFile:
+    def open_output(self, path: str, *, sync_folder: bool = True) -> OutputFile:
         """Nothing shows before `close`."""
         return ObjectOutputFile(self, path)
 

@@ -172,10 +172,14 @@ class ManifestStore:
 
     def create(self, queue: FileQueue) -> None:
         """Creates the files side by side: three to six a snapshot, and a disk that is busy takes its time for each.
+        Their folder is synced once.
 
         After an error any of them may be there, or a part of it.
         """
-        self._env.together([partial(self._create, *file) for file in queue])
+        self._env.together([partial(self._create, *file, sync_folder=False) for file in queue])
+        folders = self._env.file_io.folders
+        if queue and folders is not None:
+            folders.sync(self._paths.manifest_folder)
 
     @property
     def is_remote(self) -> bool:
@@ -385,9 +389,9 @@ class ManifestStore:
         else:
             queue.append((name, data))
 
-    def _create(self, name: str, data: bytes) -> None:
+    def _create(self, name: str, data: bytes, *, sync_folder: bool = True) -> None:
         """No reader looks for a file of this random name before a snapshot names it, so it need not appear at once."""
-        write_all(self._env.file_io.open_output(self._paths.manifest(name)), data)
+        write_all(self._env.file_io.open_output(self._paths.manifest(name), sync_folder=sync_folder), data)
 
     @contextmanager
     def _reading(self, name: str, size_bytes: int | None) -> Iterator[bytes]:

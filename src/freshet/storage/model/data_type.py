@@ -252,7 +252,7 @@ def child_types(data_type: DataType) -> tuple[DataType, ...]:
 
 def with_nullable(data_type: DataType, nullable: bool) -> DataType:
     """The same type with the nullability given."""
-    return replace(data_type, nullable=nullable)
+    return data_type if data_type.nullable == nullable else replace(data_type, nullable=nullable)
 
 
 def _split_tag(tag: str) -> tuple[str, bool]:

@@ -265,18 +265,17 @@ class RecordRules:
                 column=name,
                 table=self._table,
             )
-        outside: Any = pc.or_(pc.less(codes, pa.scalar(0)), pc.greater(codes, pa.scalar(len(KIND_TEXTS) - 1)))
-        is_bad: Any = pc.fill_null(outside, True)
-        if pc.any(is_bad).as_py():
-            row = pc.index(is_bad, True).as_py()
+        kinds: Kinds = pc.fill_null(codes, -1).to_numpy()
+        is_bad = (kinds < 0) | (kinds >= len(KIND_TEXTS))
+        if is_bad.any():
+            row = int(is_bad.argmax())
             raise InvalidRequestError(
                 f"column {name!r} of {self._table} holds {column[row].as_py()!r} in row {row} of the input; "
                 f"row kinds are {', '.join(KIND_TEXTS)}",
                 column=name,
                 table=self._table,
             )
-        kinds: Kinds = codes.to_numpy().astype(np.int8)
-        return kinds
+        return kinds.astype(np.int8)
 
     def _check_append(self, kinds: Kinds) -> None:
         retracts = np.flatnonzero(np.isin(kinds, RETRACTS))
