@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from freshet import Catalog
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.local import postgres_copy
+from freshet.pipeline.local import postgres_copy, postgres_piece
 from freshet.pipeline.local.postgres_copy import TableCopy
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.postgres import copied_table
+from freshet.pipeline.postgres.chunk_reader import ChunkReader
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import SYNC, Streamed
 
 COLUMNS = "{id: BIGINT, v: BIGINT, big: STRING}"
+RULES = """[{from: "[^.]*.public.(t)", to: "db.{table}"},
+    {from: "[^.]*.public.(u)", to: "db.{table}", without_key: append, options: {bucket: "-1"}}]"""
 SUMS = 'bucket: "1", merge-engine: aggregation, fields.v.aggregate-function: sum'
 
 
@@ -27,6 +32,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copied_table, "CHUNK_ROWS_MIN", 7)
     monkeypatch.setattr(copied_table, "CHUNK_ROWS_MAX", 35)
     monkeypatch.setattr(postgres_copy, "CHUNKS_MAX", 2)
+    monkeypatch.setattr(postgres_piece, "MIXED_RECORDS", 5)
 
 
 @pytest.mark.dear("a pipeline on a real server")
@@ -49,6 +55,32 @@ def test_rows_that_are_there_are_copied_and_changes_follow(tmp_path: Path, postg
     for table in ("t", "u", "nothing"):
         found = sorted(tuple(row.values()) for row in streamed.rows(f"db.{table}"))
         assert found == sorted(postgres.rows(f"SELECT * FROM {table}")), table
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.usefixtures("small_chunks")
+def test_chunks_of_tables_that_are_new_are_read_once(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lake has no table yet when the first batch is read; of each, one row is looked at before."""
+    postgres.run(
+        "CREATE TABLE t (id bigint PRIMARY KEY, v bigint)",
+        "CREATE TABLE u (v bigint)",
+        "ALTER TABLE u REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 50) i",
+        "INSERT INTO u SELECT i FROM generate_series(1, 50) i",
+        "CREATE PUBLICATION p FOR TABLE t, u",
+    )
+    rows, read = ChunkReader.rows, []
+
+    def counted(*given: Any) -> Iterator[pa.Table]:
+        for texts in rows(*given):
+            read.append(texts.num_rows)
+            yield texts
+
+    monkeypatch.setattr(ChunkReader, "rows", counted)
+    Streamed(tmp_path, postgres, snapshot="only", rules=RULES).run(SYNC)
+    assert sum(read) == 1 + 50 + 1 + 50
 
 
 PUBLISHED = {

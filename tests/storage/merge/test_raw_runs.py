@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from freshet.storage.merge.chosen_row import Deduplicate
 from freshet.storage.merge.gather import in_pieces, take_from_batches
 from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.merge_reader import merge_section, merge_table, merge_table_in_parts, sort_table
@@ -112,3 +113,17 @@ def test_a_hot_key_is_gathered_and_the_others_stream() -> None:
     assert results[1000] == "(" + "+".join(str(number) for number in range(1000, 1500)) + ")"
     assert results[999] == "999"
     assert largest <= 40
+
+
+def test_rows_that_come_in_the_order_of_their_keys_are_not_copied() -> None:
+    """As those of a table that is copied by ranges of its key."""
+    order = RowOrder(("k", "l"))
+    rows = pa.concat_tables([table_of([(number, "", None)], number) for number in range(4)])
+    for found in (
+        merge_table(rows, order, Deduplicate()),
+        sort_table(rows, order),
+        *merge_table_in_parts(rows, order, Deduplicate(), rows.nbytes),
+        *merge_table_in_parts(rows, order, Deduplicate(), rows.nbytes, is_merged=False),
+    ):
+        assert found.equals(rows.select(found.column_names))
+        assert found.column("v").num_chunks == 4

@@ -38,7 +38,7 @@ from freshet.pipeline.local.batch_calls import (
 )
 from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.packed_store import Shelf, Waiting
-from freshet.pipeline.local.source import Piece, PieceSource, RangeSource, ReadSource, Span
+from freshet.pipeline.local.source import NewPiece, Piece, PieceSource, RangeSource, ReadSource, Span
 from freshet.pipeline.local.worker_processes import Call
 from freshet.pipeline.local.workers import WorkerDiedError, settled
 from freshet.pipeline.query.driver.direct_reads import look_pieces
@@ -112,8 +112,10 @@ class LocalJob:
         found = self._ranges(batch)
         return found if len(found) == len(self._sources) else None
 
-    def first_look(self, ranges: Ranges) -> Ranges | None:
+    def first_look(self, batch: MicroBatch, ranges: Ranges | None) -> Ranges | None:
         """`Job.first_look`."""
+        if ranges is None:
+            return {} if self._looks(batch, self._work.now(), 1) else None
         pieces = look_pieces(ranges.get(0, ()))
         return None if pieces is None else {0: pieces}
 
@@ -163,7 +165,8 @@ class LocalJob:
         """What each worker reads."""
         assert isinstance(batch.engine, LocalEngine)
         workers = batch.engine.parallelism
-        others = [] if is_look else self._pieces(batch, work, _PIECES_PER_WORKER * workers)
+        of_pieces = self._looks if is_look else self._pieces
+        others = of_pieces(batch, work, _PIECES_PER_WORKER * workers)
         is_small = (len(others) <= 1 and self._is_small(ranges or {})) or any(each.keeps_together for each in others)
         is_small = is_small and not self._work.has_numbered_tasks
         hands: dict[int, list[Piece]] = {}
@@ -210,6 +213,11 @@ class LocalJob:
             if isinstance(source, PieceSource) and end is not None and end != start:
                 found += source.pieces(start, end, work, index, count)
         return found
+
+    def _looks(self, batch: MicroBatch, work: KeptValue[BatchWork], count: int) -> list[Piece]:
+        """What is read of these for a first look."""
+        found = (each.look() for each in self._pieces(batch, work, count) if isinstance(each, NewPiece))
+        return [each for each in found if each is not None]
 
     def _ranges(self, batch: MicroBatch) -> dict[int, Sequence[OffsetRange]]:
         """What a batch reads of its Kafka sources."""

@@ -76,7 +76,8 @@ class ChangesOfStream(Frozen):
 
 class ChunkOfTable(Frozen):
     """A `Piece`: the rows of a range of keys, or of pages, in a snapshot that another session has taken, by its name.
-    `first_number` is that of its first row, `rate` the bytes of its texts in a second at most."""
+    `first_number` is that of its first row, `rate` the bytes of its texts in a second at most, `rows_max` how many
+    rows are read at most."""
 
     place: ServerPlace
     snapshot: str
@@ -88,6 +89,7 @@ class ChunkOfTable(Frozen):
     work: KeptValue[BatchWork]
     source_index: int
     rate: float | None = None
+    rows_max: int | None = None
     keeps_together: ClassVar[bool] = False
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
@@ -95,10 +97,15 @@ class ChunkOfTable(Frozen):
         packer = record_packer(place, self.work, self.source_index)
         yield from packed_batches(packer(self._blocks()))
 
+    def look(self) -> ChunkOfTable | None:
+        """`NewPiece.look`: one row of the first chunk. Else the first batch of a copy is read twice, since the first
+        time there is no table: a million rows took 11.2 s of processor time with the server's, and 8.1 with a look."""
+        return replace(self, rows_max=1) if self.after is None else None
+
     def _blocks(self) -> Iterator[CopiedBlock]:
         number, begun_s, size = self.first_number, time.monotonic(), 0
         with ImportedSnapshot(self.place, self.snapshot) as snapshot:
-            for texts in snapshot.rows(self.table, self.after, self.until):
+            for texts in snapshot.rows(self.table, self.after, self.until, self.rows_max):
                 for start in range(0, texts.num_rows, MIXED_RECORDS):
                     part = texts.slice(start, MIXED_RECORDS)
                     yield CopiedBlock(self.rows, part, number)

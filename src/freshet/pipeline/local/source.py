@@ -35,6 +35,14 @@ class Piece(Protocol):
 
 
 @runtime_checkable
+class NewPiece(Protocol):
+    """A piece whose records may be of a table that nobody knows yet."""
+
+    def look(self) -> Piece | None:
+        """A piece that is read in no time and tells as much of the table; None where this one tells nothing new."""
+
+
+@runtime_checkable
 class RangeSource(Protocol):
     """Kafka as the job of a batch asks it: the workers read ranges of offsets themselves."""
 

@@ -45,11 +45,11 @@ class ChunkReader:
         texts = [list(column) for rows in (bounds, keys) for column in zip(*rows, strict=True)]
         return [place for (place,) in self._session.execute(self._table.places, texts).fetchall()]
 
-    def rows(self, after: Bound | None, until: Bound | None) -> Iterator[pa.Table]:
-        """The rows of a range."""
+    def rows(self, after: Bound | None, until: Bound | None, rows_max: int | None = None) -> Iterator[pa.Table]:
+        """The rows of a range, or so many of them."""
         if after is not None or until is not None:
             self._session.execute(_BY_INDEX)
-        return self._rows(self._table.copy(after, until))
+        return self._rows(self._table.copy(after, until, rows_max))
 
     def rows_of(self, keys: Sequence[Bound]) -> Iterator[pa.Table]:
         """The rows that some keys have."""

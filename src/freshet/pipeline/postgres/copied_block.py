@@ -25,6 +25,7 @@ from freshet.pipeline.postgres.change_parser import ChangeParser, PostgresBlock
 from freshet.pipeline.postgres.change_records import BegunTransaction, source_of
 from freshet.pipeline.postgres.row_texts import shown_value
 from freshet.pipeline.postgres.table_form import TableForm
+from freshet.storage.merge.gather import contiguous
 
 SNAPSHOT_OP: Final = "r"
 _ROW_GUESSED: Final = 128
@@ -60,7 +61,8 @@ class CopiedBlock(PostgresBlock):
 
     def parts(self, parser: ChangeParser, indexes: RowIndexes) -> Iterator[tuple[TableForm, ParsedChanges]]:
         if len(indexes):
-            yield self.rows.form, CopiedChanges(parser, self.take(indexes), indexes)
+            own = self if len(indexes) == self.num_rows else self.take(indexes)
+            yield self.rows.form, CopiedChanges(parser, own, indexes)
 
     def column(self, name: str) -> pa.Array:
         return self.taken(name, np.arange(self.num_rows))
@@ -170,7 +172,7 @@ class CopiedChanges:
         count, form = len(self.records), self.block.rows.form
 
         def texts_of(index: int) -> tuple[pa.Array, None]:
-            return self.block.texts.column(index).combine_chunks(), None
+            return contiguous(self.block.texts.column(index)), None
 
         return [self.parser.column(each, form, count, texts_of, self._member) for each in self.parser.inputs.all]
 

@@ -17,7 +17,9 @@ from freshet._frozen import Frozen
 from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.publications import published_part
 
-CHUNK_BYTES: Final = 32 * 2**20
+CHUNK_BYTES: Final = 16 * 2**20
+"""The rows of a batch, eight chunks, wait in the memory of two workers (`gathered_rows`). Of chunks twice as large they
+went to the scratch disk and came back, for a tenth of the workers' processor time."""
 CHUNK_ROWS_MIN, CHUNK_ROWS_MAX = 1_000, 500_000
 _PARTITIONED: Final = "p"
 _SINCE_14: Final = 140_000
@@ -109,11 +111,11 @@ class CopiedTable(Frozen):
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
-    def copy(self, after: Bound | None, until: Bound | None) -> sql.Composed:
-        """The rows of a range as CSV, the columns in their order."""
+    def copy(self, after: Bound | None, until: Bound | None, rows_max: int | None = None) -> sql.Composed:
+        """The rows of a range, or so many of them, as CSV, the columns in their order."""
         names = sql.SQL(", ").join(sql.Identifier(each.name) for each in self.columns)
-        return sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT csv)").format(
-            names, self._from, self._range(after, until)
+        return sql.SQL("COPY (SELECT {} FROM {} WHERE {} LIMIT {}) TO STDOUT (FORMAT csv)").format(
+            names, self._from, self._range(after, until), sql.Literal(rows_max)
         )
 
     def copy_keys(self, keys: Sequence[Bound]) -> sql.Composed:

@@ -118,10 +118,12 @@ class ImportedSnapshot:
             self._session.close()
             raise failure(place, error) from error
 
-    def rows(self, table: CopiedTable, after: Bound | None, until: Bound | None) -> Iterator[pa.Table]:
-        """The rows of a range, in tables of texts."""
+    def rows(
+        self, table: CopiedTable, after: Bound | None, until: Bound | None, rows_max: int | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of a range, or so many of them, in tables of texts."""
         try:
-            yield from ChunkReader(self._session, table).rows(after, until)
+            yield from ChunkReader(self._session, table).rows(after, until, rows_max)
         except psycopg.Error as error:
             raise failure(self._place, error, f"table {table.schema}.{table.name}") from error
 

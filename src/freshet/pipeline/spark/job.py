@@ -164,9 +164,9 @@ class SparkJob:
         query = _query_of(batch)
         return None if query is None else _planned_ranges(query, math.inf)
 
-    def first_look(self, ranges: Ranges) -> Ranges | None:
+    def first_look(self, batch: MicroBatch, ranges: Ranges | None) -> Ranges | None:
         """`Job.first_look`: the job of a first batch, which else is run twice, is run once and a little more."""
-        pieces = look_pieces(ranges.get(0, ()))
+        pieces = look_pieces((ranges or {}).get(0, ()))
         return None if pieces is None else {0: pieces}
 
     def run(

@@ -24,6 +24,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.merge.gather import in_pieces, take_from_batches, take_rows
@@ -161,7 +162,7 @@ def merge_table(rows: pa.Table, order: RowOrder, function: MergeFunction, execut
 def _merge_segments(segments: KeySegments, function: MergeFunction, executor: Executor | None) -> pa.Table:
     rows = segments.rows
     if function.passes_lone_rows and len(segments.starts) == len(segments.order):
-        return take_rows(rows, segments.order, stored_columns(rows), executor)
+        return _in_order(rows, segments.order, stored_columns(rows), executor)
     return function.merge(segments, executor=executor).rows
 
 
@@ -184,7 +185,7 @@ def merge_table_in_parts(
         if is_merged:
             yield _merge_segments(own, function, executor)
         else:
-            yield take_rows(own.rows, own.order, None, executor)
+            yield _in_order(own.rows, own.order, None, executor)
 
 
 def segments_in_parts(
@@ -195,6 +196,7 @@ def segments_in_parts(
     part_rows = max(1, part_bytes * rows.num_rows // max(1, rows.nbytes))
     positions, starts = segments.order, segments.starts
     del segments
+    are_in_order = _is_theirs(positions)
     pieces = in_pieces(rows, _PIECES_MAX)
     del rows
     firsts = [0]
@@ -205,13 +207,31 @@ def segments_in_parts(
     for first, end in pairwise(firsts):
         low = int(starts[first])
         high = int(starts[end]) if end < len(starts) else len(positions)
-        part, order_in_part = take_from_batches(pieces, positions[low:high], executor)
+        if are_in_order:
+            part, order_in_part = pa.Table.from_batches(pieces).slice(low, high - low), positions[: high - low]
+        else:
+            part, order_in_part = take_from_batches(pieces, positions[low:high], executor)
         yield KeySegments(part, order_in_part, starts[first:end] - low)
 
 
 def sort_table(rows: pa.Table, order: RowOrder, *, executor: Executor | None = None) -> pa.Table:
     """All rows in order, nothing merged."""
-    return take_rows(rows, sort_segments(rows, order).order, None, executor)
+    return _in_order(rows, sort_segments(rows, order).order, None, executor)
+
+
+def _in_order(
+    rows: pa.Table, order: npt.NDArray[np.int64], columns: Sequence[str] | None, executor: Executor | None
+) -> pa.Table:
+    """The rows in this order, as they are where that is theirs: a copy by ranges of the key brings them so, and joining
+    and gathering them was a sixth of what its workers did."""
+    if _is_theirs(order):
+        return rows if columns is None else rows.select(list(columns))
+    return take_rows(rows, order, columns, executor)
+
+
+def _is_theirs(order: npt.NDArray[np.int64]) -> bool:
+    """Whether the order of all rows is the one that they have."""
+    return not len(order) or bool(order[0] == 0 and order[-1] == len(order) - 1 and (order[1:] > order[:-1]).all())
 
 
 def _pass(rows: pa.Table, drop_delete: bool, columns: tuple[str, ...] | None) -> pa.Table:

@@ -56,7 +56,10 @@ class TwoTableJob:
     def ranges(self, batch: MicroBatch) -> None:
         return None
 
-    planned_ranges = first_look = ranges
+    planned_ranges = ranges
+
+    def first_look(self, batch: MicroBatch, ranges: None) -> None:
+        return None
 
     def keep_state(self, batch: MicroBatch) -> None:
         self.kept.append(batch.number)

@@ -125,8 +125,9 @@ class Job(Protocol):
     def planned_ranges(self, batch: MicroBatch) -> Ranges | None:
         """What the plan of the batch reads of Kafka, whoever reads it; None where a source is not Kafka."""
 
-    def first_look(self, ranges: Ranges) -> Ranges | None:
-        """Some of the records, from which tables are described that nobody knows yet; None where few are read."""
+    def first_look(self, batch: MicroBatch, ranges: Ranges | None) -> Ranges | None:
+        """Some of the records, from which tables are described that nobody knows yet; None where few are read, or none
+        of such tables. `ranges` are as `ranges` gave them; where there are none, the look is at other sources."""
 
     def run(
         self, batch: MicroBatch, pins: Mapping[int, BatchPin], ranges: Ranges | None, *, is_look: bool = False

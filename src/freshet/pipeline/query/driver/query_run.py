@@ -164,8 +164,8 @@ class QueryRun:
         state.ranges = self._job.ranges(state.batch)
         state.starts = state.batch.starts(state.ranges or self._job.planned_ranges(state.batch))
         targets.begin(state.number, held, state.starts)
-        if state.ranges is not None and len(targets.round(state.number, state.starts)) == 1:
-            state.look = self._job.first_look(state.ranges)
+        if state.ranges is None or len(targets.round(state.number, state.starts)) == 1:
+            state.look = self._job.first_look(state.batch, state.ranges)
         return self._rounds.fit(state, turns, lambda checks: False)
 
     def _begin(self, state: OpenBatch, run: _ActiveRun | None, held: CommitCheck) -> None:
