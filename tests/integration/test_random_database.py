@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
@@ -118,6 +119,11 @@ class Run:
             child.kill()
             child.wait()
 
+    def resync(self) -> None:
+        """Copies the tables of the database's pipeline again."""
+        command = [sys.executable, "-m", "freshet", "resync", str(self._folder / "database.yaml"), "--yes"]
+        subprocess.run(command, check=True, env=self._environment)
+
     @property
     def batches_behind_copies(self) -> int:
         """How many each pipeline has planned since the rows that were there are in the lake."""
@@ -146,47 +152,83 @@ def test_each_snapshot_has_what_the_client_knows(
     warehouse, options = (f"{tmp_path}/w", {}) if s3 is None else (f"{s3.root}/w", s3.sent_options)
     client = RandomClient(postgres, chance)
     run = Run(tmp_path, postgres, warehouse, options)
-    ends = threading.Event()
+    with _writing(client, chance) as writer:
+        kills = 0
+        while not writer.done() and (kills < KILLED_DATABASES.now() or run.batches_behind_copies < BEHIND_COPIES):
+            assert _run_and_kill(run, chance, writer), tail(run.log)
+            kills += 1
+            client.alters = 0.05 if run.batches_behind_copies else 0  # what a copy has then depends on its chunks
+    _run_to_the_end(run)
+    client.close()
+    _compare(run, client, postgres, paimon if s3 is None else None)
+
+
+def test_columns_change_while_tables_are_copied(tmp_path: Path, postgres: PostgresSource) -> None:
+    """A row is as the table had it at some moment since it last changed; or the run stops, and says what to do."""
+    chance = chance_of("altered copies", 0)
+    client = RandomClient(postgres, chance, rows=200)
+    run = Run(tmp_path, postgres, f"{tmp_path}/w", {})
+    client.alters, copies = 0.03, 1
+    with _writing(client, chance) as writer:
+        while not writer.done() and run.batches_behind_copies < 3:
+            if _run_and_kill(run, chance, writer) or "the copy makes way, and goes on after it" in tail(run.log):
+                continue
+            assert "freshet resync" in tail(run.log), tail(run.log)
+            client.alters, copies = client.alters / 2, copies + 1
+            run.resync()
+    _run_to_the_end(run)
+    client.close()
+    found = _shown(run.catalog.table("lake.d").scan().to_arrow().to_pylist())
+    assert found.keys() == client.lake["d"].keys()
+    for key, row in found.items():
+        assert row in [_shown_rows({key: each})[key] for each in client.copied(key)], (key, copies)
+    others = {"s": client.lake["s"], "wide": _wide(client.lake["w1"], client.lake["w2"])}
+    for name, rows in others.items():
+        assert _shown(run.catalog.table(f"lake.{name}").scan().to_arrow().to_pylist()) == _shown_rows(rows), name
+    assert run.catalog.table("lake.dead").scan().count() == 0
+
+
+@contextmanager
+def _writing(client: RandomClient, chance: Random) -> Iterator[Future[None]]:
+    """Transactions come until the block ends: it gives what is done if they do not."""
+    ends, pauses = threading.Event(), Random(chance.random())
 
     def write() -> None:
         while not ends.is_set():
             client.step()
-            time.sleep(chance_of_writer.random() * 0.04)
+            time.sleep(pauses.random() * 0.04)
 
-    chance_of_writer = Random(chance.random())
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        kills = 0
-        while kills < KILLED_DATABASES.now() or run.batches_behind_copies < BEHIND_COPIES:
-            _run_and_kill(run, chance)
-            kills += 1
-            client.alters = run.batches_behind_copies > 0  # a column that goes under the copy ends the run
-    finally:
-        ends.set()
-        writer.join()
+    with ThreadPoolExecutor(1) as other:
+        writer = other.submit(write)
+        try:
+            yield writer
+        finally:
+            ends.set()
+        writer.result()
+
+
+def _run_and_kill(run: Run, chance: Random, writer: Future[None]) -> bool:
+    """Somewhere within, or behind, one of the next batches; False where it ends by itself."""
+    wanted = run.note_offsets() + chance.randint(1, 4)
+    with run.process("{processing_time: 0 s}") as child:
+        while run.note_offsets() < wanted and not writer.done():
+            if child.poll() is not None:
+                return False
+            time.sleep(0.01)
+        ends = time.monotonic() + chance.random() * chance.choice((0.02, 0.3, 1))
+        while time.monotonic() < ends:
+            run.note_offsets()
+            time.sleep(0.01)
+        return child.poll() is None
+
+
+def _run_to_the_end(run: Run) -> None:
     with run.process("{available_now: true}") as child:
         while child.poll() is None:
             run.note_offsets()
             time.sleep(0.1)
         assert child.wait() == 0, tail(run.log)
     run.note_offsets()
-    client.close()
-    _compare(run, client, postgres, paimon if s3 is None else None)
-
-
-def _run_and_kill(run: Run, chance: Random) -> None:
-    """Somewhere within, or behind, one of the next batches."""
-    wanted = run.note_offsets() + chance.randint(1, 4)
-    with run.process("{processing_time: 0 s}") as child:
-        while run.note_offsets() < wanted:
-            assert child.poll() is None, tail(run.log)
-            time.sleep(0.01)
-        ends = time.monotonic() + chance.random() * chance.choice((0.02, 0.3, 1))
-        while time.monotonic() < ends:
-            run.note_offsets()
-            time.sleep(0.01)
-        assert child.poll() is None, tail(run.log)
 
 
 def _compare(run: Run, client: RandomClient, postgres: PostgresSource, paimon: PaimonJudge | None) -> None:

@@ -3,6 +3,7 @@
     client = RandomClient(source, chance)               makes the tables, with rows
     client.step()                                       a transaction, or one that is rolled back
     client.held("d", lsn)                               {key: {column: value, …}} after the transaction that ends there
+    client.copied(key)                                  what a copy may have of a row of `d`, whenever it was read
 
 | table | what happens to it |
 |---|---|
@@ -41,7 +42,7 @@ class Undone(Exception):
 class RandomClient:
     """One session; see the module."""
 
-    def __init__(self, source: PostgresSource, chance: Random) -> None:
+    def __init__(self, source: PostgresSource, chance: Random, rows: int = STARTING_ROWS) -> None:
         self._chance = chance
         self._session = source.connect()
         self._session.execute(b"SET lock_timeout = '60 s'")
@@ -55,10 +56,12 @@ class RandomClient:
         self._lake: dict[str, Rows] = {name: {} for name in TABLES}
         self._begins: list[int] = []
         self._states: list[dict[str, Rows]] = []
+        self._tables: list[Rows] = []
+        """What `d` had in the database at the same moments."""
         self._told_at = 0.0
         self.markers = 0
-        self.alters = False
-        """Whether columns of `d` change."""
+        self.alters = 0.0
+        """In which share of transactions columns of `d` change."""
         for statement in (
             "CREATE TABLE d (id bigint PRIMARY KEY, n int, big text)",
             "CREATE TABLE s (id bigint PRIMARY KEY, v bigint, w numeric(12, 2))",
@@ -70,12 +73,22 @@ class RandomClient:
             self._session.execute(statement.encode())
         with self._transaction():
             for table in TABLES:
-                for _ in range(STARTING_ROWS):
+                for _ in range(rows):
                     self._insert(table)
 
     def held(self, table: str, lsn: int) -> Rows:
         """What a lake holds of a table whose stream was read up to the end of a transaction."""
         return self._states[bisect_left(self._begins, lsn) - 1][table]
+
+    def copied(self, key: int) -> list[dict[str, Any]]:
+        """The row of a key as it last changed, and with the columns that `d` has had since."""
+        last = self._lake["d"][key]
+        found = [last]
+        for lake, table in zip(reversed(self._states), reversed(self._tables), strict=True):
+            if lake["d"].get(key) is not last:
+                break
+            found.append(table[key])
+        return found
 
     @property
     def lake(self) -> dict[str, Rows]:
@@ -93,7 +106,7 @@ class RandomClient:
             with self._transaction():
                 for _ in range(self._chance.choice((1, 1, 2, 5, 40))):
                     self._act()
-                if self.alters and self._chance.random() < 0.05:
+                if self._chance.random() < self.alters:
                     self._alter()
                     self._act()
                 if self._chance.random() < 0.1:
@@ -121,6 +134,7 @@ class RandomClient:
         self._session.execute(b"COMMIT")
         self._begins.append(int(begin))
         self._states.append({name: dict(rows) for name, rows in self._lake.items()})
+        self._tables.append(dict(self.rows["d"]))
 
     def _kept(self) -> tuple[Any, ...]:
         copies = ({name: dict(rows) for name, rows in each.items()} for each in (self.rows, self._lake))

@@ -15,10 +15,11 @@ import pytest
 
 from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.local import job, packed_store
+from freshet.pipeline.local.batch_calls import PackedToResults
 from freshet.pipeline.local.job import ATTEMPTS_MAX, Placing, divided
 from freshet.pipeline.local.workers import WorkerDiedError, WorkerPool
-from tests.kit.engine import CALL_KINDS, LocalWorld, each_batch
-from tests.pipeline.query.test_engine_contract import PIPELINE, TABLES
+from tests.kit.engine import CALL_KINDS, LinesPiece, LocalWorld, each_batch
+from tests.pipeline.query.test_engine_contract import PIPELINE, TABLES, WAITING
 
 RECORDS = [{"id": number, "n": 1} for number in range(60)]
 
@@ -63,6 +64,30 @@ def test_batches_run_in_workers(tmp_path: Path, pool: KillingPool, table: str) -
     twice = 6 if table == "lookup" else 5
     assert [row["n"] for row in sorted(there.rows(), key=lambda row: row["id"])] == [1] * 30 + [twice] * 30 + [5] * 30
     assert len(there.dead()) == 1
+
+
+@pytest.mark.parametrize("table", ["buckets", "assigners", "waiting"])
+def test_rows_that_keep_together_are_written_by_one_task(
+    tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait for their bucket stay with their own: its number is in the names of their files."""
+    there = LocalWorld(tmp_path / "world", PIPELINE.replace("OPTIONS", (TABLES | WAITING)[table]))
+    tasks: list[set[int]] = []
+    write = PackedToResults.__call__
+
+    def noted(call: PackedToResults, worker: int) -> list[bytes]:
+        tasks[-1].add(call.place.number)
+        return write(call, worker)
+
+    monkeypatch.setattr(PackedToResults, "__call__", noted)
+    for keeps_together in (False, True):
+        monkeypatch.setattr(LinesPiece, "keeps_together", keeps_together)
+        tasks.append(set())
+        there.put(*RECORDS, "no JSON")
+        there.run()
+    assert tasks == [{0, 1}, {0, 1} if table == "waiting" else {0}]
+    there.table().compact()
+    assert len(there.rows()) == 60 and len(there.dead()) == 2
 
 
 @pytest.mark.parametrize("kind", ["decode", "stage", "write"])

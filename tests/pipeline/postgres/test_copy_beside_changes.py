@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +15,16 @@ from typing import Any
 
 import pytest
 
+from freshet import Catalog
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.local import postgres_copy
 from freshet.pipeline.local.postgres_copy import TableCopy
+from freshet.pipeline.local.workers import WorkerPool
 from freshet.pipeline.postgres import copied_table
 from freshet.pipeline.postgres.copy_state import CopyState
+from freshet.pipeline.running.local_pipeline import LocalPipelines
+from freshet.pipeline.running.restarts import RestartRule
+from freshet.pipeline.running.runner import Runner
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import SYNC, Streamed
 
@@ -235,6 +242,71 @@ def test_a_table_that_is_altered_or_renamed_meanwhile(
         1: (10**10, 5), 2: (0, None), 21: (0, 5), 50: (10**10, 5), 60: (0, 5),
     }  # fmt: skip
     assert len(rows) == 60
+
+
+@pytest.mark.dear("a pipeline on a real server")
+def test_who_alters_a_table_does_not_wait_for_who_waits_for_him(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He waits for the snapshot of the batch, and whoever reads the table next waits for him: a worker must not."""
+    postgres.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(1, 60) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    pieces, altering = TableCopy.pieces, list[Any]()
+
+    def alter() -> None:
+        postgres.run("SET lock_timeout = '30 s'", "ALTER TABLE t ALTER COLUMN v TYPE bigint")
+
+    with ThreadPoolExecutor(1) as other:
+
+        def planned(copy: TableCopy, begun: Any, ends: Any, *others: Any) -> Any:
+            found = list(pieces(copy, begun, ends, *others))
+            if ends.copy is not None and ends.copy.of(("public", "t")).count == 3 and not altering:
+                altering.append(other.submit(alter))
+                wait_for(lambda: postgres.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
+            return found
+
+        monkeypatch.setattr(TableCopy, "pieces", planned)
+        streamed = Streamed(tmp_path, postgres, snapshot="initial")
+        config = streamed.config(SYNC)
+        Runner(LocalPipelines(WorkerPool(0)), [config], restarts=RestartRule(3, first_wait_s=0.1)).run()
+        altering[0].result()
+    assert same(streamed, "t")
+
+
+KEYS = {
+    "a column more": "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, v)",
+    "none": "ALTER TABLE t DROP CONSTRAINT t_pkey",
+    "another name": "ALTER TABLE t RENAME COLUMN id TO nr",
+    "another order": "ALTER TABLE t ALTER COLUMN id TYPE text",
+}
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.parametrize("key", ["another order", *(pytest.param(key, marks=pytest.mark.slow) for key in [*KEYS][:3])])
+def test_a_table_that_gets_another_key_meanwhile(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Its chunks are ranges of the one before: changes of the rest would be taken for those of a chunk that comes."""
+    postgres.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(1, 60) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    changes = ["UPDATE t SET v = 1 WHERE id = 3", KEYS[key], "INSERT INTO t VALUES (70, 2)"]
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    with monkeypatch.context() as patched:
+        between_chunks(patched, lambda count: postgres.run(*changes) if count == 2 else None)
+        with pytest.raises(PipelineFailedError, match=r"public\.t got another key .* resync FILE --table TABLE"):
+            streamed.run(SYNC)
+    Catalog(tmp_path / "w").drop_table("db.t")
+    command = [sys.executable, "-m", "freshet", "resync", str(tmp_path / "p.yaml"), "--table", "db.t", "--yes"]
+    subprocess.run(command, check=True, capture_output=True)
+    append = ', without_key: append, options: {bucket: "-1"}' if key == "none" else ""
+    streamed.run(SYNC, rules='[{from: "[^.]*.public.(.*)", to: "db.{table}"' + append + "}]")
+    assert same(streamed, "t")
 
 
 @pytest.mark.slow

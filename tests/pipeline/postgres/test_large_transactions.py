@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.local import postgres_source
-from freshet.pipeline.postgres import received, receiver, replication, spilled_messages
+from freshet.pipeline.local import postgres_copy, postgres_source
+from freshet.pipeline.local.workers import WorkerPool
+from freshet.pipeline.postgres import copied_table, received, receiver, replication, spilled_messages
 from freshet.pipeline.postgres.received import Received
 from freshet.pipeline.postgres.spilled_messages import SpilledMessages, TransactionFile, runs_of
 from freshet.pipeline.postgres.wire import messages_of
+from freshet.pipeline.running.local_pipeline import LocalPipelines
+from freshet.pipeline.running.runner import Runner
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import SYNC, Streamed
+from tests.pipeline.postgres.test_copy_beside_changes import between_chunks
 from tests.pipeline.postgres.test_received import _transaction
 
 
@@ -85,3 +89,54 @@ def test_a_transaction_is_one_batch_however_large_it_is(
         assert [row[:2] for row in found] == [row[:2] for row in wanted]
         assert table == "t" or found == wanted
     assert not any(Path(each.path).exists() for each in spilled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beside_a_copy", [False, True])
+def test_keys_that_change_in_it(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, beside_a_copy: bool
+) -> None:
+    """Large values that did not change go with their rows: of rows that were there, that came with the transaction, and
+    that get another key twice; a copy has some of the old keys, and some of the new ones."""
+    spilled = _made_small(monkeypatch)
+    big = "(SELECT string_agg(md5(i::text || k), '') FROM generate_series(1, 200) k)"
+    postgres.run(
+        "CREATE TABLE u (id bigint PRIMARY KEY, n int, big text)",
+        "CREATE TABLE others (id bigint PRIMARY KEY, name text)",
+        f"INSERT INTO u SELECT i, i, {big} FROM generate_series(1, 200) i",
+        "INSERT INTO others SELECT i, 'a' FROM generate_series(1, 200) i",
+        "CREATE PUBLICATION p FOR TABLE u, others",
+    )
+    changes = [
+        "INSERT INTO others SELECT i, repeat('x', 90) FROM generate_series(1001, 2000) i",
+        "UPDATE u SET id = -id WHERE id % 3 = 0",
+        "UPDATE u SET id = id + 1000 WHERE id % 5 = 0 AND id > 0",
+        f"INSERT INTO u SELECT i, i, {big} FROM generate_series(301, 350) i",
+        "UPDATE u SET n = n + 1 WHERE id % 2 = 0",
+        "INSERT INTO others SELECT i, repeat('x', 90) FROM generate_series(2001, 3000) i",
+        "UPDATE u SET id = id + 5000 WHERE id > 300",
+        "DELETE FROM u WHERE id % 7 = 1",
+        "UPDATE others SET id = -id, name = 'moved' WHERE id % 2 = 0",
+    ]
+
+    def change() -> None:
+        with postgres.connect(autocommit=False) as connection:
+            for statement in changes:
+                connection.execute(statement.encode())
+            connection.commit()
+
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", options='bucket: "4"')
+    if beside_a_copy:
+        monkeypatch.setattr(copied_table, "CHUNK_ROWS_MIN", 20)
+        monkeypatch.setattr(copied_table, "CHUNK_ROWS_MAX", 50)
+        monkeypatch.setattr(postgres_copy, "CHUNKS_MAX", 2)
+        between_chunks(monkeypatch, lambda count: change() if count == 2 else None)
+    with WorkerPool(2) as pool:
+        Runner(LocalPipelines(pool), [streamed.config(SYNC)]).run()
+        if not beside_a_copy:
+            change()
+            Runner(LocalPipelines(pool), [streamed.config(SYNC)]).run()
+    assert len(spilled) > 5
+    for table in ("u", "others"):
+        found = sorted(tuple(row.values()) for row in streamed.rows(f"db.{table}"))
+        assert found == postgres.rows(f"SELECT * FROM {table} ORDER BY 1"), table

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog
+from freshet.pipeline.exceptions import PipelineFailedError
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import SYNC, Streamed
 
@@ -84,6 +85,35 @@ def test_a_type_that_no_column_takes_makes_dead_letters(tmp_path: Path, postgres
     assert [(row["id"], row["a"]) for row in streamed.rows("db.t")] == [(1, 1), (3, 3)]
     (letter,) = Catalog(tmp_path / "w").table("db.dead_letters").scan().to_arrow().to_pylist()
     assert letter["reason"] == "the value of field a does not fit INT"
+
+
+KEYS = {
+    "no key": (
+        "ALTER TABLE t DROP CONSTRAINT t_pkey",
+        r"the records of \w+\.public\.t have no key .* is id: ",
+    ),
+    "another": (
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (a)",
+        "the key of the records .* is a .* is id: ",
+    ),
+}
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.parametrize("key", ["no key", pytest.param("another", marks=pytest.mark.slow)])
+def test_a_table_that_loses_its_key_stops_the_pipeline(tmp_path: Path, postgres: PostgresSource, key: str) -> None:
+    """Two of its rows would be one. A rule that names the key goes on, as does a table that is copied anew."""
+    postgres.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "CREATE PUBLICATION p FOR TABLE t")
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    postgres.run("INSERT INTO t VALUES (1, 1)")
+    streamed.run(SYNC)
+    statement, wanted = KEYS[key]
+    postgres.run(statement, "INSERT INTO t VALUES (2, 2)")
+    with pytest.raises(PipelineFailedError, match=f"{wanted}.*freshet resync FILE --table TABLE"):
+        streamed.run(SYNC)
+    assert streamed.rows("db.t") == [{"id": 1, "a": 1}]
+    streamed.run(SYNC, rules='[{from: "[^.]*.public.t", to: "db.t", primary_key: [id]}]')
+    assert streamed.rows("db.t") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
 
 
 @pytest.mark.dear("a pipeline on a real server")

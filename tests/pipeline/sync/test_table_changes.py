@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from freshet.pipeline.decode.described_table import DescribedTable, is_column_name
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.pipeline.sync.table_changes import NEW_COLUMNS_MAX, changes_of, new_table
+from freshet.pipeline.sync.table_changes import NEW_COLUMNS_MAX, changes_of, new_table, other_key
 from freshet.storage.schema.change import AddColumn, ChangeType
 from tests.pipeline.sync.kit import route_to, schema_of, sync_config
 
@@ -183,3 +185,25 @@ def test_a_source_with_more_key_columns_than_its_table(
     """Its rows would take each other's place."""
     with pytest.raises(InvalidRequestError, match="would be one") if is_refused else nullcontext():
         changes_of(schema_of(COLUMNS), route(**rule), described(keys=keys))
+
+
+@pytest.mark.parametrize(
+    ("keys", "columns", "message"),
+    [
+        (("id",), COLUMNS, None),
+        (
+            (),
+            COLUMNS,
+            "the records of t have no key .* give its rule primary_key: .id.; else drop .* without_key: append",
+        ),
+        (("name",), COLUMNS, "the key of the records of t is name .* or each has id of its own"),
+        (("id", "name"), COLUMNS, "is id, name .* .freshet resync FILE --table TABLE.$"),
+        (("nr",), {"nr": "BIGINT", "name": "STRING"}, None),  # it has another name: dead letters, until both are joined
+    ],
+)
+def test_a_database_that_knows_the_key_of_its_table(
+    keys: tuple[str, ...], columns: Mapping[str, str], message: str | None
+) -> None:
+    found = other_key(("id",), replace(described(columns, keys), knows_key=True), "t")
+    assert found is message is None or re.search(message or "", found or "")
+    assert other_key((), replace(described(columns, keys), knows_key=True), "t") is None

@@ -62,13 +62,15 @@ _BIGINT_DIGITS: Final = 19
 
 class DescribedTable(Frozen):
     """Columns with their types in SQL, and the columns of the key; `where` is the place of a record that says so,
-    `lacks` the columns of a table that is there already, of which such a record has no field."""
+    `lacks` the columns of a table that is there already, of which such a record has no field. Where `knows_key`, a
+    table of which no key is named has none."""
 
     columns: Mapping[str, str]
     keys: tuple[str, ...]
     is_typed: bool
     where: str
     lacks: tuple[str, ...] = ()
+    knows_key: bool = False
 
     def joined(self, other: DescribedTable) -> DescribedTable:
         """What both say: every column, in the type that takes the values of both; a text where there is none."""

@@ -24,6 +24,7 @@ from freshet.pipeline.query.task.batch_work import StageWork
 from freshet.pipeline.query.task.kafka_ranges import DirectClient, RangeWork, probed_sizes
 from freshet.pipeline.query.task.write_task import WriteTask
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
+from freshet.pipeline.query.wire.packed_rows import whole_tables
 
 
 class RangePiece(Frozen):
@@ -49,14 +50,18 @@ class SizeProbe(Frozen):
 
 
 class Handover(Frozen):
-    """How packed outcomes go from worker to worker; `path` is how the names of their files begin."""
+    """How packed outcomes go from worker to worker; `path` is how the names of their files begin. Where `parted` are
+    given, every other table goes to one task as a whole."""
 
     shelf: Shelf
     path: str
     workers: int
+    parted: frozenset[int] | None = None
 
     def put(self, batches: Iterator[pa.RecordBatch], worker: int) -> list[Waiting]:
         """Puts them down for the workers of their tasks."""
+        if self.parted is not None:
+            batches = whole_tables(batches, self.parted)
         return Outbox(self.shelf, worker, self.path, lambda task: task % self.workers == worker).put(batches)
 
 

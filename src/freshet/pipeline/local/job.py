@@ -19,6 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count, pairwise
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -167,8 +168,7 @@ class LocalJob:
         workers = batch.engine.parallelism
         of_pieces = self._looks if is_look else self._pieces
         others = of_pieces(batch, work, _PIECES_PER_WORKER * workers)
-        is_small = (len(others) <= 1 and self._is_small(ranges or {})) or any(each.keeps_together for each in others)
-        is_small = is_small and not self._work.has_numbered_tasks
+        is_small = len(others) <= 1 and self._is_small(ranges or {}) and not self._work.numbered_tables
         hands: dict[int, list[Piece]] = {}
         if ranges:
             if not (is_small or is_look or self._sizes.largest):
@@ -337,19 +337,21 @@ class _Round:
         """What the tasks report."""
         if not self._work.is_shuffled or any(hand.is_all for hand in hands):
             return self._joined([(self._whole(hand), hand.worker) for hand in hands])
+        parted, write = None, self._task
+        if any(piece.keeps_together for hand in hands for piece in hand.pieces):
+            parted, write = self._work.numbered_tables, replace(write, parallelism=self._work.task_count)
         shelf = self._shelf("decoded")
-        decoding = [(PiecesToPacked(hand.pieces, self._place(), self._way(shelf)), hand.worker) for hand in hands]
+        onward = partial(self._way, parted=parted if self._stage is None else None)
+        decoding = [(PiecesToPacked(hand.pieces, self._place(), onward(shelf)), hand.worker) for hand in hands]
         waiting = _by_task(self._joined(decoding))
         if self._stage is not None:
             of, shelf = shelf, self._shelf("staged")
             staging = [
-                (PackedToPacked(each, of, self._stage, self._place(task), self._way(shelf)), task)
+                (PackedToPacked(each, of, self._stage, self._place(task), self._way(shelf, parted)), task)
                 for task, each in waiting.items()
             ]
             waiting = _by_task(self._joined(staging))
-        writing = [
-            (PackedToResults(each, shelf, self._task, self._place(task)), task) for task, each in waiting.items()
-        ]
+        writing = [(PackedToResults(each, shelf, write, self._place(task)), task) for task, each in waiting.items()]
         return self._joined(writing)
 
     def _whole(self, hand: _Hand) -> Call:
@@ -368,8 +370,8 @@ class _Round:
     def _shelf(self, shuffle: str) -> Shelf:
         return Shelf(self._job, shuffle, self._number)
 
-    def _way(self, shelf: Shelf) -> Handover:
-        return Handover(shelf, f"{self._folder}/{shelf.shuffle}-{next(self._calls)}", self._engine.parallelism)
+    def _way(self, shelf: Shelf, parted: frozenset[int] | None = None) -> Handover:
+        return Handover(shelf, f"{self._folder}/{shelf.shuffle}-{next(self._calls)}", self._engine.parallelism, parted)
 
 
 def _by_task(waiting: Sequence[Waiting]) -> dict[int, list[Waiting]]:

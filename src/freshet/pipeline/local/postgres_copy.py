@@ -29,9 +29,9 @@ from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction
 from freshet.pipeline.postgres.copied_block import CopiedRows
-from freshet.pipeline.postgres.copied_chunks import Chunk
+from freshet.pipeline.postgres.copied_chunks import Chunk, CopyProgress
 from freshet.pipeline.postgres.copied_table import CopiedTable
-from freshet.pipeline.postgres.copy_rule import CopyRule
+from freshet.pipeline.postgres.copy_rule import CopyRule, other_key
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.lsn import lsn_of, lsn_text
 from freshet.pipeline.postgres.server import ServerPlace
@@ -74,7 +74,7 @@ class TableCopy:
         """The copy with the next chunks, and the snapshot of these."""
         shared, state, count = self._renewed(begun.left[:CHUNKS_MAX]), begun, 0
         for name in begun.left[:CHUNKS_MAX]:
-            table = self._table(shared, name)
+            table = self._of_key(self._table(shared, name), state.of(name))
             if table is None:
                 self._copied.refuse_renamed(name)
             parts = 1 if table is None or table.key else len(table.page_ranges)
@@ -83,7 +83,8 @@ class TableCopy:
             while not state.of(name).is_whole and count < CHUNKS_MAX:
                 after = state.of(name).after
                 until = shared.key_behind(table, after, table.chunk_rows) if table is not None and table.key else None
-                state = state.with_chunk(name, Chunk(after, until, shared.snapshot, shared.lsn))
+                key = "" if table is None else table.key_text
+                state = state.with_chunk(name, Chunk(after, until, shared.snapshot, shared.lsn), key)
                 count += parts
         return state, shared.snapshot
 
@@ -105,7 +106,7 @@ class TableCopy:
         if shared is None or any(chunk.snapshot != shared.snapshot for own in chunks.values() for chunk in own):
             shared = self._read_again(begun.copy, chunks, end)
         for name, own in chunks.items():
-            table = self._table(shared, name)
+            table = self._of_key(self._table(shared, name), CopyProgress() if ends.copy is None else ends.copy.of(name))
             if table is None:
                 continue
             now_us = time.time_ns() // 1000
@@ -135,9 +136,10 @@ class TableCopy:
         unknown = [name for name, each in state.progress.items() if each.chunks and name not in self._tables]
         if unknown:
             with self._place.session() as session:
-                found = {name: CopiedTable.described(session, *name, self._catalog.publication) for name in unknown}
-            self._tables |= {name: table for name, table in found.items() if table is not None}
-        tables = {name: (self._tables.get(name), state.of(name)) for name in state.tables}
+                now = {name: CopiedTable.described(session, *name, self._catalog.publication) for name in unknown}
+            self._tables |= {name: table for name, table in now.items() if table is not None}
+        found = {name: (self._tables.get(name), state.of(name)) for name in state.tables}
+        tables = {name: (self._of_key(*each), each[1]) for name, each in found.items()}
         return CopyRule(self._place, tables, state.until)
 
     def done(self) -> None:
@@ -165,6 +167,13 @@ class TableCopy:
                 return None
             self._tables[name] = found
         return self._tables[name]
+
+    @staticmethod
+    def _of_key(table: CopiedTable | None, progress: CopyProgress) -> CopiedTable | None:
+        """The table. Raises where its chunks are ranges of another key than it has."""
+        if table is not None and progress.chunks and progress.key not in ("", table.key_text):
+            raise other_key(f"{table.schema}.{table.name}")
+        return table
 
     def _form(self, table: CopiedTable) -> TableForm:
         keys = {table.columns[place].name for place in table.key}

@@ -37,7 +37,7 @@ class ChangesOfStream(Frozen):
     """A `Piece`. `versions` are the forms of each table by its oid (`records_of`), `first_number` that of its first
     record; with `begins_inside` its first transaction has begun in the piece before. `rule` says which changes copies
     have already. `spilled` are files with its messages, where the stream has none. It `keeps_together` where keys
-    change: a value that the row of a new key lacks is with the deletion of the old one, which may be in any task."""
+    change: a value that the row of a new key lacks is with the deletion of the old one."""
 
     stream: StreamedChanges
     versions: Mapping[int, tuple[Positions, Positions]]

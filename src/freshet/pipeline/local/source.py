@@ -28,7 +28,7 @@ class Piece(Protocol):
 
     @property
     def keeps_together(self) -> bool:
-        """Whether all rows of its batch must be written by one task: what one lacks another has."""
+        """Whether all rows of a table must be written by one task: what a row of the batch lacks another has."""
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """Its records or rows as batches of `PACKED_SCHEMA`."""

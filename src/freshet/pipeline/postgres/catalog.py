@@ -14,7 +14,8 @@ from freshet.pipeline.postgres.source_types import LOOK_UP, SourceType, TypesSee
 from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.wire import Relation
 
-FULL: Final = "f"
+DEFAULT, FULL = "d", "f"
+"""Replica identities with which a relation says whether its table has a primary key."""
 _KEY: Final = """
 SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
 AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])

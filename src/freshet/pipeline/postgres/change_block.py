@@ -24,6 +24,7 @@ from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.json_value import JsonValue
 from freshet.pipeline.decode.record_block import Lengths
 from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.postgres.catalog import DEFAULT, FULL
 from freshet.pipeline.postgres.change_parser import ChangeParser, PostgresBlock
 from freshet.pipeline.postgres.change_records import NOWHERE, ChangeRecords, source_of
 from freshet.pipeline.postgres.row_texts import row_before, row_of, shown_value
@@ -63,7 +64,8 @@ class ChangeBlock(PostgresBlock):
         for number in distinct(self.records.forms):
             form = self.stream.forms[number]
             first = int(np.flatnonzero(self.records.forms == number)[0])
-            found.append(DescribedTable(form.columns, form.key, True, self._place(first)))
+            knows_key = form.relation.identity in (DEFAULT, FULL)
+            found.append(DescribedTable(form.columns, form.key, True, self._place(first), knows_key=knows_key))
         return found
 
     def parts(self, parser: ChangeParser, indexes: RowIndexes) -> Iterator[tuple[TableForm, ParsedChanges]]:

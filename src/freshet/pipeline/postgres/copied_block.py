@@ -57,7 +57,7 @@ class CopiedBlock(PostgresBlock):
 
     def described(self) -> Sequence[DescribedTable]:
         form = self.rows.form
-        return [DescribedTable(form.columns, form.key, True, self._place(0))]
+        return [DescribedTable(form.columns, form.key, True, self._place(0), knows_key=True)]
 
     def parts(self, parser: ChangeParser, indexes: RowIndexes) -> Iterator[tuple[TableForm, ParsedChanges]]:
         if len(indexes):

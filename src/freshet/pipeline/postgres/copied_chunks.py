@@ -18,6 +18,7 @@ until it is let go.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,11 @@ class Chunk(Frozen):
 
 class CopyProgress(Frozen):
     """The chunks of a table that are in the lake, in the order of their keys without a gap. The first one stands for
-    `merged` others too."""
+    `merged` others too. `key` says what the key was when the copy began (`CopiedTable.key_text`)."""
 
     chunks: tuple[Chunk, ...] = ()
     merged: int = 0
+    key: str = ""
 
     @property
     def count(self) -> int:
@@ -85,11 +87,11 @@ class CopyProgress(Frozen):
         """The same with the chunk that comes next. Raises `ValueError` for any other."""
         if self.is_whole or chunk.after != self.after:
             raise ValueError(f"the next chunk begins after {self.after}, and this one after {chunk.after}")
-        return CopyProgress((*self.chunks, chunk), self.merged)
+        return replace(self, chunks=(*self.chunks, chunk))
 
     def first(self, count: int) -> CopyProgress:
         """The same when there were so many chunks, at least those that are one now."""
-        return CopyProgress(self.chunks[: count - self.merged], self.merged if count else 0)
+        return replace(self, chunks=self.chunks[: count - self.merged], merged=self.merged if count else 0)
 
     def since(self, count: int) -> tuple[Chunk, ...]:
         """The chunks that have come since there were so many."""
@@ -102,7 +104,7 @@ class CopyProgress(Frozen):
             return self
         last = self.chunks[passed - 1]
         one = Chunk(None, last.until, last.snapshot, max(each.lsn for each in self.chunks[:passed]))
-        return CopyProgress((one, *self.chunks[passed:]), self.merged + passed - 1)
+        return replace(self, chunks=(one, *self.chunks[passed:]), merged=self.merged + passed - 1)
 
     def counting(self, places: Places, transactions: Ids, lsns: Places) -> Mask:
         """Which of some changes count, by the places of their keys, the ids of their transactions and where these were
@@ -118,9 +120,9 @@ class CopyProgress(Frozen):
 
     def to_document(self) -> dict[str, Any]:
         """The form that JSON takes."""
-        return {"chunks": [each.to_document() for each in self.chunks], "merged": self.merged}
+        return {"chunks": [each.to_document() for each in self.chunks], "merged": self.merged, "key": self.key}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> CopyProgress:
         """The inverse of `to_document`."""
-        return cls(tuple(map(Chunk.of, document["chunks"])), document["merged"])
+        return cls(tuple(map(Chunk.of, document["chunks"])), document["merged"], document.get("key", ""))

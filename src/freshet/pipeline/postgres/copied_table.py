@@ -97,6 +97,12 @@ class CopiedTable(Frozen):
         return cls(schema, name, columns, key, is_partitioned, max(int(rows), 0), octets, pages, part.row_filter)
 
     @property
+    def key_text(self) -> str:
+        """What its rows are sorted by; empty where it has no key."""
+        columns = (self.columns[place] for place in self.key)
+        return ", ".join(f"{each.name} {each.type_oid} {each.collation}" for each in columns)
+
+    @property
     def chunk_rows(self) -> int:
         """How many rows a chunk should have: by the width of a row, where the server has an estimate."""
         wanted = CHUNK_BYTES * self.rows // self.octets if self.rows and self.octets else CHUNK_ROWS_MAX // 5

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from freshet.pipeline.errors.error_kind import ErrorKind
-from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.decode.convert.converter import Mask
+from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.postgres.change_records import NOWHERE, ChangeRecords
 from freshet.pipeline.postgres.chunk_reader import ChunkReader
 from freshet.pipeline.postgres.copied_chunks import CopyProgress, Places
@@ -75,43 +75,48 @@ class _Copied:
         counts = np.ones(len(records), bool)
         truncates = np.flatnonzero(records.kinds == TRUNCATE)
         if len(truncates):
-            places = range(len(self.progress.chunks) + (not self.progress.is_whole))
-            count = [
-                self.progress.counting(np.full(len(truncates), place), ids[truncates], lsns[truncates])
-                for place in places
-            ]
+            count = self._by_chunk(ids[truncates], lsns[truncates])
             counts[truncates] = np.logical_and.reduce(count)
             if (np.logical_or.reduce(count) != counts[truncates]).any():
                 raise _torn(self.form, "was truncated")
         rows = np.flatnonzero(records.kinds != TRUNCATE)
-        if len(rows):
-            counts[rows] = self.progress.counting(self._places(records.taken(rows)), ids[rows], lsns[rows])
+        if not self.progress.bounds:
+            counts[rows] = self.progress.counting(np.zeros(len(rows), np.int64), ids[rows], lsns[rows])
+        elif len(rows):
+            keys = self._keys(records.taken(rows))
+            lacks = np.logical_or.reduce([each.is_null().to_numpy(zero_copy_only=False) for each in keys])
+            before, rows = rows[lacks], rows[~lacks]  # of the key that the table had before its copy: chunks have them
+            if np.logical_or.reduce(self._by_chunk(ids[before], lsns[before])).any():
+                raise other_key(str(self.form.relation))
+            counts[before] = False
+            if len(rows):
+                places = self._places([each.filter(pa.array(~lacks)) for each in keys])
+                counts[rows] = self.progress.counting(places, ids[rows], lsns[rows])
         return counts
 
+    def _by_chunk(self, ids: Ids, lsns: Places) -> list[Mask]:
+        """For each chunk, and what is not copied yet, which changes would count there."""
+        places = range(len(self.progress.chunks) + (not self.progress.is_whole))
+        return [self.progress.counting(np.full(len(ids), place), ids, lsns) for place in places]
+
     def _keys(self, records: ChangeRecords) -> list[pa.Array]:
-        """The texts of the columns of the keys."""
+        """The texts of the columns of the keys; NULL where a change does not have them."""
         messages, indexes = self.sent.messages, self.form.indexes
         at = np.where(records.news == NOWHERE, records.olds, records.news)
         tuples = tuples_at(messages.octets, at, len(self.form.relation.columns))
         names = [self.table.columns[place].name for place in self.table.key]
         if not all(name in indexes for name in names):
-            raise _torn(self.form, "got another key")
+            return [pa.nulls(len(records), pa.string())]
         keys = [
             texts_at(messages.data, tuples.begins[place], tuples.lengths[place], tuples.kinds[place] != TEXT)
             for place in (indexes[name] for name in names)
         ]
-        if any(each.null_count for each in keys):
-            raise _torn(self.form, "got another key")
         return [each.cast(pa.string()) for each in keys]
 
-    def _places(self, records: ChangeRecords) -> Places:
-        """The chunks of their keys."""
-        bounds = self.progress.bounds
-        if not bounds:
-            return np.zeros(len(records), np.int64)
-        columns = [self.table.columns[place] for place in self.table.key]
+    def _places(self, keys: Sequence[pa.Array]) -> Places:
+        """The chunks that keys belong to."""
+        bounds, columns = self.progress.bounds, [self.table.columns[place] for place in self.table.key]
         types = [self.form.types[self.form.indexes[column.name]] for column in columns]
-        keys = self._keys(records)
         places = places_of_keys(bounds, keys, columns, types)
         if places is not None:
             return places
@@ -152,9 +157,16 @@ def _tuples(keys: Sequence[pa.Array]) -> list[tuple[str, ...]]:
     return [tuple(key) for key in zip(*(each.to_pylist() for each in keys), strict=True)]
 
 
-def _torn(form: TableForm, what: str) -> PipelineFailedError:
-    return PipelineFailedError(
+def other_key(table: str) -> StoppedByRecordError:
+    """What to say of a table whose chunks are ranges of another key than it has."""
+    return StoppedByRecordError(
+        f"table {table} got another key while it was copied, and its chunks are from before and after: nothing of it "
+        "was written. Drop the table of the lake, and copy it again: freshet resync FILE --table TABLE"
+    )
+
+
+def _torn(form: TableForm, what: str) -> StoppedByRecordError:
+    return StoppedByRecordError(
         f"table {form.relation} {what} while it was copied, and its chunks are from before and after: nothing of it "
-        "was written. Copy it again: freshet resync FILE",
-        kind=ErrorKind.INVALID_REQUEST,
+        "was written. Copy it again: freshet resync FILE"
     )

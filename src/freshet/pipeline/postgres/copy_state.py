@@ -54,9 +54,10 @@ class CopyState:
         """The same with more tables to copy."""
         return replace(self, tables=(*self.tables, *tables))
 
-    def with_chunk(self, table: TableName, chunk: Chunk) -> CopyState:
-        """The same with the next chunk of a table."""
-        return replace(self, progress={**self.progress, table: self.of(table).with_chunk(chunk)})
+    def with_chunk(self, table: TableName, chunk: Chunk, key: str = "") -> CopyState:
+        """The same with the next chunk of a table that has this key."""
+        progress = replace(self.of(table).with_chunk(chunk), key=key)
+        return replace(self, progress={**self.progress, table: progress})
 
     def since(self, before: CopyState | None) -> dict[TableName, tuple[Chunk, ...]]:
         """The chunks that an earlier state does not have."""

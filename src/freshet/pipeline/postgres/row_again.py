@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
@@ -14,6 +14,8 @@ from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.row_texts import NOT_SENT, row_at
 from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.wire import NULL, TEXT
+
+_WAITS: Final = b"SET LOCAL lock_timeout = '5s'"
 
 
 class LostRowError(Exception):
@@ -31,6 +33,7 @@ def rows_again(
     """The rows at some positions of messages, with the values that were not sent as the table has them now. Raises
     `LostRowError` where a row is not there any more, or its table has not these columns."""
     with session.transaction():
+        session.execute(_WAITS)  # for who alters the table, and may wait for a snapshot of this batch
         found = pa.concat_tables([*ChunkReader(session, table).rows_of(keys), _none(table)]).to_pylist()
     now = {tuple(str(row[str(place)]) for place in table.key): row for row in found}
     named = {column.name: str(place) for place, column in enumerate(table.columns)}
@@ -41,7 +44,9 @@ def rows_again(
         for place, column in enumerate(form.relation.columns):
             value = row[place]
             if value is NOT_SENT:
-                if again is None or column.name not in named:
+                if column.name not in named:
+                    raise LostRowError(f"its column {column.name} is not there any more")
+                if again is None:
                     raise LostRowError(f"its row of the key {', '.join(key)} is not there any more")
                 text = again[named[column.name]]
                 value = None if text is None else text.encode()

@@ -28,7 +28,7 @@ _REFUSALS: Final = (
 _POOLED: Final = "unsupported startup parameter"
 _MISSING: Final = ("role ", "database ")
 
-NO_SLOT, IN_USE, NOT_IN_STATE = "42704", "55006", "55000"
+NO_SLOT, IN_USE, NOT_IN_STATE, LOCKED = "42704", "55006", "55000", "55P03"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def failure(place: ServerPlace, error: psycopg.Error, doing: str = "") -> Pipeli
     if any(each in text for each in _REFUSALS) or ("does not exist" in text and any(each in text for each in _MISSING)):
         return PipelineFailedError(shown, kind=ErrorKind.INVALID_REQUEST)
     sqlstate = error.sqlstate
-    if sqlstate is None or sqlstate[:2] in ("08", "40", "57", "53", "58") or sqlstate == IN_USE:
+    if sqlstate is None or sqlstate[:2] in ("08", "40", "57", "53", "58") or sqlstate in (IN_USE, LOCKED):
         return PipelineFailedError(shown, kind=ErrorKind.RETRYABLE)
     return PipelineFailedError(shown, kind=ErrorKind.INVALID_REQUEST)
 

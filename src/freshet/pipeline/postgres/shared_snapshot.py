@@ -1,7 +1,8 @@
 """One snapshot that several sessions read in: a session takes it and stays, the others import it by its name.
 
 Its tables are locked before it is taken (ACCESS SHARE, as any SELECT does): a table that is rewritten after a snapshot
-was taken (ALTER TYPE) looks empty in it.
+was taken (ALTER TYPE) looks empty in it. Who wants to alter a table then waits for that session, and whoever comes
+after waits for him: sessions that import the snapshot do not, or none of the three would ever go on.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from freshet.pipeline.postgres.transactions import TransactionSnapshot
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STAYS: Final = b"SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0"
 _LOCK: Final = sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE")
+_LOCK_AT_ONCE: Final = sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE NOWAIT")
 _END_OF_LOG: Final = b"""
 SELECT CASE WHEN pg_is_in_recovery() THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
 ELSE pg_current_wal_insert_lsn() END::text"""
@@ -122,10 +124,17 @@ class ImportedSnapshot:
         self, table: CopiedTable, after: Bound | None, until: Bound | None, rows_max: int | None = None
     ) -> Iterator[pa.Table]:
         """The rows of a range, or so many of them, in tables of texts."""
+        named = f"table {table.schema}.{table.name}"
         try:
+            self._session.execute(_LOCK_AT_ONCE.format(sql.Identifier(table.schema, table.name)))
             yield from ChunkReader(self._session, table).rows(after, until, rows_max)
+        except psycopg.errors.LockNotAvailable as error:
+            raise PipelineFailedError(
+                f"{named} is about to be altered, which waits for its copy: the copy makes way, and goes on after it",
+                kind=ErrorKind.RETRYABLE,
+            ) from error
         except psycopg.Error as error:
-            raise failure(self._place, error, f"table {table.schema}.{table.name}") from error
+            raise failure(self._place, error, named) from error
 
     def __enter__(self) -> ImportedSnapshot:
         return self

@@ -76,7 +76,7 @@ class PackedWay:
     def single_stage(self, frame: DataFrame) -> SingleStage | None:
         """`Way.single_stage`."""
         work = self.frames.work
-        if work.stage_count or work.task_count > TASKS_MAX or work.has_numbered_tasks or self._compacts:
+        if work.stage_count or work.task_count > TASKS_MAX or work.numbered_tables or self._compacts:
             return None
         kept, context = work.now(), frame.sparkSession.sparkContext
         task = WriteTask(kept, parallelism=work.task_count)

@@ -42,7 +42,9 @@ from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.sql_types import UNSIZED_DECIMAL
+from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.sync.many_plan import ManyPlan
+from freshet.pipeline.sync.table_changes import other_key
 from freshet.pipeline.sync.table_decoding import TableDecoding
 
 _SAMPLE_OF_BLOCK: Final = 60
@@ -143,6 +145,9 @@ class StreamNews:
 
     def _look_at_columns(self, part: ColumnBlock, table: SourceTable, decoding: TableDecoding) -> None:
         for described in part.described():
+            other = other_key(decoding.keys, described.named(decoding.names), str(table))
+            if other is not None:
+                raise StoppedByRecordError(other)
             news = _news(described, decoding)
             if news is not None:
                 self.note(table, news)

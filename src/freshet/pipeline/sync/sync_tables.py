@@ -86,9 +86,10 @@ class SyncTables:
         """The tables of the round, without the ledger."""
 
     @property
-    def has_numbered_tasks(self) -> bool:
-        """`Work.has_numbered_tasks`."""
-        return any(target.commit.table.options.has_postponed_buckets for target in self._current)
+    def numbered_tables(self) -> frozenset[int]:
+        """`Work.numbered_tables`."""
+        options = (target.commit.table.options for target in self._current)
+        return frozenset(number for number, each in enumerate(options, 1) if each.has_postponed_buckets)
 
     @property
     def lead(self) -> TableCommit:

@@ -76,15 +76,25 @@ def new_table(route: Route, described: DescribedTable) -> NewTable:
     return NewTable(columns, keys, route.partition_by, route.options)
 
 
-def _refuse_fewer_keys(schema: TableSchema, route: Route, described: DescribedTable) -> None:
-    """Rows of the source that differ in a part of its key only would take each other's place."""
-    keys = schema.primary_keys
-    if route.primary_key or not set(keys) < set(described.keys) or not keys:
-        return
-    raise InvalidRequestError(
-        f"the key of the records of {route.target} is {', '.join(described.keys)} (first record: {described.where}), "
-        f"and that of the table is {', '.join(keys)}: several rows of the source would be one. If that is meant, give "
-        f"its rule primary_key: [{', '.join(keys)}]; else let the rule name a table of its own for the new key"
+def other_key(keys: Sequence[str], described: DescribedTable, table: str) -> str | None:
+    """What to say where rows of the source that are alike in the key of their table may be several; they would take
+    each other's place."""
+    told, own = set(described.keys), set(keys)
+    is_other = own < told
+    if described.knows_key and own <= described.columns.keys():  # else the records are dead letters
+        is_other = not told or not told <= own
+    if not own or not is_other:
+        return None
+    named = ", ".join(keys)
+    what = f"the key of the records of {table} is {', '.join(described.keys)}"
+    way_on = "let the rule name a table of its own for the new key"
+    if described.knows_key:
+        append = "" if told else "; with without_key: append in the rule"
+        way_on = f"drop the table of the lake and copy it again (freshet resync FILE --table TABLE{append})"
+    return (
+        f"{what if told else f'the records of {table} have no key'} (first record: {described.where}), and that of the "
+        f"table is {named}: several rows of the source would be one. If that is meant, or each has {named} of its own, "
+        f"give its rule primary_key: [{named}]; else {way_on}"
     )
 
 
@@ -92,7 +102,9 @@ def changes_of(
     schema: TableSchema, route: Route, described: DescribedTable
 ) -> tuple[tuple[SchemaChange, ...], tuple[str, ...]]:
     """The changes that the table needs, and the fields that cannot become columns."""
-    _refuse_fewer_keys(schema, route, described)
+    other = None if route.primary_key else other_key(schema.primary_keys, described, route.target)
+    if other is not None:
+        raise InvalidRequestError(other)
     changes: list[SchemaChange] = []
     columns = {name: str(with_nullable(field.type, True)) for name, field in schema.by_name.items()}
     wanted, no_names = described.as_columns(columns)

@@ -51,6 +51,8 @@ class TableDecoding(Frozen):
     known: Mapping[str, str]
     names: Mapping[str, str] = field(default_factory=dict)
     """The columns of fields whose names differ in the case of their letters."""
+    keys: tuple[str, ...] = ()
+    """The key that the records had when the table was created; empty where the rule gives one."""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -104,7 +106,8 @@ def plan_table(
         dialect=replace(plan.dialect, writes_times=True),
         spells_freely=config.sync.schema_evolution != "ignore",  # freeze stops where the driver sees it first
     )
-    return TableDecoding(index, with_table_rules(plan, route), known, names)
+    keys = () if route.primary_key else schema.primary_keys
+    return TableDecoding(index, with_table_rules(plan, route), known, names, keys)
 
 
 def with_table_rules(plan: DecodePlan, route: Route) -> DecodePlan:

@@ -40,8 +40,8 @@ class Work(Protocol):
         """Whether a worker reads several ranges of Kafka at the same time."""
 
     @property
-    def has_numbered_tasks(self) -> bool:
-        """Whether what a task writes keeps its number, so that no other task may do its work."""
+    def numbered_tables(self) -> frozenset[int]:
+        """The tables in which what a task writes keeps its number, so that no other task may do its work."""
 
     def now(self) -> KeptValue[BatchWork]:
         """The work of the batch that comes next, by the tables as they are; the same object while it is equal."""
@@ -95,9 +95,9 @@ class TableWorks:
         return self._way.is_shuffled
 
     @property
-    def has_numbered_tasks(self) -> bool:
-        """`Work.has_numbered_tasks`: that of rows which wait for their bucket."""
-        return self._way.rule.is_sparks
+    def numbered_tables(self) -> frozenset[int]:
+        """`Work.numbered_tables`: the one whose rows wait for their bucket."""
+        return frozenset({0} if self._way.rule.is_sparks else ())
 
     def follow_columns(self) -> TableSchema:
         """Decodes for the columns that the table has now; gives the schema that records are decoded for."""

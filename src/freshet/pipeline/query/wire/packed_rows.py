@@ -30,7 +30,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -133,6 +133,13 @@ def packed_batches(values: Iterable[PackedValue]) -> Iterator[pa.RecordBatch]:
     for task, table, content in values:
         columns: list[Any] = [pa.array([task], pa.int32()), pa.array([table], pa.int32()), value_of(content)]
         yield pa.RecordBatch.from_arrays(columns, schema=PACKED_SCHEMA)
+
+
+def whole_tables(batches: Iterable[pa.RecordBatch], parted: Collection[int]) -> Iterator[pa.RecordBatch]:
+    """The same values, those of a table for the task of its number; but for tables that are `parted`."""
+    for batch in batches:
+        table = batch.column(TABLE)
+        yield batch if table[0].as_py() in parted else batch.set_column(0, TASK, table)
 
 
 def unpacked_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
