@@ -46,14 +46,14 @@ def kit_store(folder: Path) -> Iterator[EnvSettings]:
 class KitFileIO:
     """Local files under other names; every call of a `FileIO`, whatever those are."""
 
-    def __init__(self, folder: str) -> None:
-        self._local = LocalFileIO()
+    def __init__(self, folder: str, local: Any = None) -> None:
+        self._local = LocalFileIO() if local is None else local
         self._folder = folder
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._local, name)
         if not callable(member):
-            return member
+            return KitFileIO(self._folder, member) if name == "folders" else member
 
         def call(*arguments: Any, **named: Any) -> Any:
             if name == "entries":
