@@ -68,10 +68,22 @@ if TYPE_CHECKING:
     from freshet.storage.write.task_writer import TaskWriter
 
 __all__ = [
-    "BatchFacts", "ChangeSplit", "CommitCheck", "CommitDigest", "CommitMessage", "CommitResult", "CommitTrace",
-    "Committer", "LoggedSplitStream", "Split", "StreamLimit", "TableEngine", "TaskLog", "decode_commit_messages",
+    "BatchFacts",
+    "ChangeSplit",
+    "CommitCheck",
+    "CommitDigest",
+    "CommitMessage",
+    "CommitResult",
+    "CommitTrace",
+    "Committer",
+    "LoggedSplitStream",
+    "Split",
+    "StreamLimit",
+    "TableEngine",
+    "TaskLog",
+    "decode_commit_messages",
     "encode_commit_messages",
-]  # fmt: skip
+]
 """The engine of a table, and what its methods take and give."""
 
 COMMITS_LOOKED_AT: Final = 100

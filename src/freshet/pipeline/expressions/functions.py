@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from freshet.pipeline.expressions.arithmetic import OUT_OF_RANGE, absolute, computed, of_remainder, shifted_date
+from freshet.pipeline.expressions.arithmetic import (
+    OUT_OF_RANGE,
+    absolute,
+    computed,
+    of_remainder,
+    shifted_date,
+)
 from freshet.pipeline.expressions.casts import cast
 from freshet.pipeline.expressions.grammar import NotOursError
 from freshet.pipeline.expressions.text_functions import TEXT, TEXT_FUNCTIONS, Function, literal, plain, want

@@ -39,10 +39,17 @@ _FINAL_STATES: Final = ("08P01", "0A", "22", "23", "28", "3D", "3F", "42")
 """Classes of SQLSTATE, and states, that trying again does not change."""
 _NO_TABLE: Final = "42P01"
 _FINAL_TEXTS: Final = (
-    "authentication failed", "no password supplied", "no pg_hba.conf entry", " does not exist", "constraint failed",
-    "unable to open database file", "readonly database", "not a database", "invalid connection option",
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    " does not exist",
+    "constraint failed",
+    "unable to open database file",
+    "readonly database",
+    "not a database",
+    "invalid connection option",
     "could not translate host name",
-)  # fmt: skip
+)
 
 
 class Session:

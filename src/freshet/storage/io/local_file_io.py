@@ -33,7 +33,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError, UnsupportedFeatureError
+from freshet.storage.exceptions import (
+    NotFoundError,
+    RetryableError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from freshet.storage.io.file_io import (
     Created,
     Deleted,

@@ -47,10 +47,22 @@ _RENAMED: Final = {
     "retry-limit": "attempts-maximum",
 }
 _OTHERS: Final = (
-    "endpoint", "path-style-access", "connection-ssl-enabled", "connection-maximum", "attempts-maximum",
-    "aws-credentials-provider", "encryption-algorithm", "encryption-key", "requester-pays-enabled",
-    "multiobjectdelete-enable", "proxy-host", "proxy-port", "proxy-username", "proxy-password", "user-agent-prefix",
-)  # fmt: skip
+    "endpoint",
+    "path-style-access",
+    "connection-ssl-enabled",
+    "connection-maximum",
+    "attempts-maximum",
+    "aws-credentials-provider",
+    "encryption-algorithm",
+    "encryption-key",
+    "requester-pays-enabled",
+    "multiobjectdelete-enable",
+    "proxy-host",
+    "proxy-port",
+    "proxy-username",
+    "proxy-password",
+    "user-agent-prefix",
+)
 _OF_HADOOP: Final = re.compile(
     r"impl|buffer-dir|block-size|fast-upload.*|threads-.*|max-total-tasks|readahead-range|multipart-.*|socket-.*"
     r"|committer-.*|change-detection-.*|experimental-.*|input-.*|vectored-.*|list-version|paging-maximum"
@@ -64,11 +76,16 @@ _ANONYMOUS: Final = "AnonymousAWSCredentialsProvider"
 _GIVEN_KEYS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 _PROFILE: Final = "ProfileCredentialsProvider"
 _FOUND: Final = (
-    "DefaultCredentialsProvider", "DefaultAWSCredentialsProviderChain", "EnvironmentVariableCredentialsProvider",
-    "WebIdentityTokenCredentialsProvider", "WebIdentityTokenFileCredentialsProvider",
-    "IAMInstanceCredentialsProvider", "InstanceProfileCredentialsProvider", "ContainerCredentialsProvider",
+    "DefaultCredentialsProvider",
+    "DefaultAWSCredentialsProviderChain",
+    "EnvironmentVariableCredentialsProvider",
+    "WebIdentityTokenCredentialsProvider",
+    "WebIdentityTokenFileCredentialsProvider",
+    "IAMInstanceCredentialsProvider",
+    "InstanceProfileCredentialsProvider",
+    "ContainerCredentialsProvider",
     "EC2ContainerCredentialsProviderWrapper",
-)  # fmt: skip
+)
 """All of these are tried where no keys are given."""
 
 

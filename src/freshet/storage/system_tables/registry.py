@@ -19,13 +19,32 @@ from freshet.storage.system_tables.read_optimized import READ_OPTIMIZED
 SYSTEM_TABLES: Final = {
     each.noun: each
     for each in (
-        *(SNAPSHOTS, SCHEMAS, OPTIONS, FILES, PARTITIONS, BUCKETS, TAGS, BRANCHES, CONSUMERS, MANIFESTS),
-        *(COMMITS, COMPACTIONS, AUDIT_LOG, READ_OPTIMIZED),
+        SNAPSHOTS,
+        SCHEMAS,
+        OPTIONS,
+        FILES,
+        PARTITIONS,
+        BUCKETS,
+        TAGS,
+        BRANCHES,
+        CONSUMERS,
+        MANIFESTS,
+        COMMITS,
+        COMPACTIONS,
+        AUDIT_LOG,
+        READ_OPTIMIZED,
     )
 }
 
 _OF_PAIMON: Final = frozenset(
-    {"aggregation_fields", "binlog", "file_key_ranges", "row_tracking", "statistics", "table_indexes"}
+    {
+        "aggregation_fields",
+        "binlog",
+        "file_key_ranges",
+        "row_tracking",
+        "statistics",
+        "table_indexes",
+    }
 )
 """System tables that Apache Paimon 2.0 has besides."""
 

@@ -213,8 +213,23 @@ ENGINE_KEYS: Final = frozenset(
 
 
 KEY_PREFIXES: Final = (
-    "fields.", "file-index.", "parquet.", "orc.", "avro.", "csv.", "json.", "commit.callback.", "tag.callback.",
-    "hive.", "flink.", "spark.", "blob-descriptor.", "bitmap-index.", "btree-index.", "sorted-index.",
-    "metadata.iceberg.rest.", "kafka.",
-)  # fmt: skip
+    "fields.",
+    "file-index.",
+    "parquet.",
+    "orc.",
+    "avro.",
+    "csv.",
+    "json.",
+    "commit.callback.",
+    "tag.callback.",
+    "hive.",
+    "flink.",
+    "spark.",
+    "blob-descriptor.",
+    "bitmap-index.",
+    "btree-index.",
+    "sorted-index.",
+    "metadata.iceberg.rest.",
+    "kafka.",
+)
 """How families of options begin: per column, per index, per file format, for a client of the log."""
