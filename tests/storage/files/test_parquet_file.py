@@ -166,17 +166,6 @@ def test_dictionaries_only_where_values_repeat(tmp_path: Path) -> None:
     assert "DELTA_BINARY_PACKED" in group.column(2).encodings
 
 
-@pytest.mark.parametrize(
-    ("count", "codec", "expected"), [(512, "zstd", False), (512, "none", True), (513, "zstd", True)]
-)
-def test_small_files_have_dictionaries_only_where_nothing_else_compresses(
-    tmp_path: Path, count: int, codec: str, expected: bool
-) -> None:
-    fields = [field(0, "city", "STRING")]
-    path = write(tmp_path / "a.parquet", fields, table(fields, ["Essen"] * count), compression=codec)
-    assert pq.ParquetFile(path).metadata.row_group(0).column(0).has_dictionary_page == expected
-
-
 def test_nulls_do_not_count_as_values_that_repeat(tmp_path: Path) -> None:
     fields = [field(0, "unique", "BIGINT"), field(1, "repeating", "BIGINT"), field(2, "nothing", "BIGINT")]
     numbers = np.arange(20_000)
@@ -237,7 +226,7 @@ def test_a_null_where_the_file_forbids_it(tmp_path: Path) -> None:
 class FullDisk(LocalFileIO):
     """A disk that takes a few bytes and is full then."""
 
-    def open_output(self, path: str, *, sync_folder: bool = True) -> Any:
+    def open_output(self, path: str) -> Any:
         output = LocalOutputFile(path)
         real_write = output.write
 

@@ -5,7 +5,6 @@ What a file looks like, and why; measured on two cores, W1 = 100 k rows of 150 b
 | setting | reason |
 |---|---|
 | dictionary only where a sample repeats itself | else W1 takes 51 ms, not 30, W2 82, not 26; 8 to 23 % larger |
-| none where there are no more rows than in one | 13 columns of 42 rows take 1.0 ms, not 1.2, and 3493 bytes, not 3665 |
 | delta encoding of keys and sequence numbers | sorted integers take a quarter of the bytes, for nothing |
 | data pages of 64 KB | a reader holds a page per column: 50 open files take 165 MB, with 1 MB pages 235 MB |
 | row groups of 16 MB of Arrow data | what the writer gathers and pruning can skip; smaller ones write 5 % slower |
@@ -104,9 +103,9 @@ class ParquetWriter(FileWriter):
                 rows.column_names.index(name), rows.schema.field(name), pa.chunked_array(chunks, column.type)
             )
         if self._repeating is None:
-            is_small = rows.num_rows <= _SAMPLE_ROWS and self._codec != "none"
-            candidates = [] if is_small else [name for name in self._schema.names if not self._is_delta(name)]
-            self._repeating = _repeating_columns(rows, candidates) if candidates else []
+            self._repeating = _repeating_columns(
+                rows, [name for name in self._schema.names if not self._is_delta(name)]
+            )
             if self._executor is not None and rows.nbytes >= JOINED_BYTES_MIN:
                 self._joined = JoinedFile(self._output)
         if self._joined is not None and self._executor is not None:
