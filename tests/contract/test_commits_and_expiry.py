@@ -20,7 +20,7 @@ FOREVER = {"write-only": "true"}
 """No expiry by commits."""
 SMALL_MANIFESTS = {
     "manifest.target-file-size": "4 kb",
-    "manifest.full-compaction-threshold-size": "128 kb",
+    "manifest.full-compaction-threshold-size": "24 kb",
     "manifest.merge-min-count": "3",
 }
 
