@@ -273,6 +273,8 @@ def test_nothing_grows(tmp_path: Path) -> None:
     assert not events and not table.check().damage
     third, last = lives[2], lives[-1]
     assert last.pss_mb < third.pss_mb * MORE + MORE_MB
-    assert last.files < third.files * MORE + MORE_FILES
+    # The snapshots that live are those of as many batches as the machine has time for.
+    batches = [sum(len(each.batches) for each in lives[end - 2 : end]) for end in (3, LIVES)]
+    assert last.files < third.files * max(1.0, batches[1] / batches[0]) * MORE + MORE_FILES
     assert last.open_files < third.open_files * MORE + MORE_OPEN
     assert last.commit_ms < third.commit_ms * MORE + MORE_MS
