@@ -44,7 +44,8 @@ SAMPLE_S = 1.0
 WAIT_S = 300
 MORE = 1.25
 """What the last life may have more of than the third one; besides, by the jitter of a busy machine:"""
-MORE_MB, MORE_FILES, MORE_OPEN, MORE_MS = 40, 200, 40, 8
+MORE_MB, MORE_FILES, MORE_OPEN, MORE_MS = 100, 200, 40, 8
+"""What is kept of metadata grows to some 35 MB in each of three processes, in thousands of batches."""
 PIPELINE = """
 name: long
 sources:
