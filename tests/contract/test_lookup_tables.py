@@ -123,6 +123,11 @@ def create(shape: Shape, warehouse: Path, **options: str) -> Table:
     )
 
 
+ORDERING = ("g", "h")
+"""Columns that order a sequence group. Where a retract that comes first has none, Paimon keeps its values, and Freshet
+writes NULL: docs/differences.md, deleted values."""
+
+
 def drawn(shape: Shape, source: random.Random, count: int, *, keys: int = 60) -> list[Row]:
     rows = []
     for _ in range(count):
@@ -137,6 +142,9 @@ def drawn(shape: Shape, source: random.Random, count: int, *, keys: int = 60) ->
             if bare == kind and source.random() < 0.25:
                 row[name] = None
         retracts = shape.deletes and source.random() < 0.25
+        for ordering in ORDERING if retracts else ():
+            if row.get(ordering, 0) is None:
+                row[ordering] = 0
         row[ROW_KIND_COLUMN] = source.choice(["-D", "-U"]) if retracts else source.choice(["+I", "+U"])
         rows.append(row)
     return rows
