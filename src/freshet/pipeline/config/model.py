@@ -21,12 +21,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final, Literal, Self
 
-from pydantic import (
-    Field,
-    PrivateAttr,
-    SecretStr,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from freshet.logstore.kafka.java_options import READ_COMMITTED
 from freshet.pipeline.config.expectations import Expectations

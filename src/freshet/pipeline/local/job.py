@@ -39,7 +39,7 @@ from freshet.pipeline.local.batch_calls import (
 )
 from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.packed_store import Shelf, Waiting
-from freshet.pipeline.local.source import NewPiece, Piece, PieceSource, RangeSource, ReadSource, Span
+from freshet.pipeline.local.source import NewsSource, Piece, PieceSource, RangeSource, ReadSource, Span
 from freshet.pipeline.local.worker_processes import Call
 from freshet.pipeline.local.workers import WorkerDiedError, settled
 from freshet.pipeline.query.driver.direct_reads import look_pieces
@@ -116,7 +116,7 @@ class LocalJob:
     def first_look(self, batch: MicroBatch, ranges: Ranges | None) -> Ranges | None:
         """`Job.first_look`."""
         if ranges is None:
-            return {} if self._looks(batch, self._work.now(), 1) else None
+            return {} if self._looks(batch, self._work.now()) else None
         pieces = look_pieces(ranges.get(0, ()))
         return None if pieces is None else {0: pieces}
 
@@ -166,8 +166,7 @@ class LocalJob:
         """What each worker reads."""
         assert isinstance(batch.engine, LocalEngine)
         workers = batch.engine.parallelism
-        of_pieces = self._looks if is_look else self._pieces
-        others = of_pieces(batch, work, _PIECES_PER_WORKER * workers)
+        others = self._looks(batch, work) if is_look else self._pieces(batch, work, _PIECES_PER_WORKER * workers)
         is_small = len(others) <= 1 and self._is_small(ranges or {}) and not self._work.numbered_tables
         hands: dict[int, list[Piece]] = {}
         if ranges:
@@ -214,10 +213,14 @@ class LocalJob:
                 found += source.pieces(start, end, work, index, count)
         return found
 
-    def _looks(self, batch: MicroBatch, work: KeptValue[BatchWork], count: int) -> list[Piece]:
+    def _looks(self, batch: MicroBatch, work: KeptValue[BatchWork]) -> list[Piece]:
         """What is read of these for a first look."""
-        found = (each.look() for each in self._pieces(batch, work, count) if isinstance(each, NewPiece))
-        return [each for each in found if each is not None]
+        found: list[Piece] = []
+        for index, source in enumerate(self._sources):
+            start, end = _span(batch, index)
+            if isinstance(source, NewsSource) and end is not None and end != start:
+                found += source.looks(start, end, work, index)
+        return found
 
     def _ranges(self, batch: MicroBatch) -> dict[int, Sequence[OffsetRange]]:
         """What a batch reads of its Kafka sources."""

@@ -40,7 +40,7 @@ from freshet.pipeline.local.postgres_piece import ChangesOfStream
 from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.source import Piece
 from freshet.pipeline.postgres.catalog import SourceCatalog
-from freshet.pipeline.postgres.change_records import BegunTransaction, transactions_of, weights_of
+from freshet.pipeline.postgres.change_records import BegunTransaction, keys_have_moved, transactions_of, weights_of
 from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.copy_state import TableName
 from freshet.pipeline.postgres.lsn import lsn_text
@@ -67,7 +67,7 @@ from freshet.pipeline.postgres.slots import (
 )
 from freshet.pipeline.postgres.spilled_messages import runs_of
 from freshet.pipeline.postgres.table_form import TableForm
-from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Messages, Positions, Relation, relations_in
+from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Positions, Relation, relations_in
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue
 
@@ -178,6 +178,11 @@ class PostgresSource:
             return chunks
         rule = self._copy.rule(begun, ends)
         return [*chunks, *self._pieces(self._span(begun, ends), begun, rule, work, index, count)]
+
+    def looks(self, start: str | None, end: str, work: KeptValue[BatchWork], index: int) -> Sequence[Piece]:
+        """`NewsSource.looks`: of tables that are copied."""
+        begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
+        return self._copy.looks(begun, ends, end, self._config.slot, work, index)
 
     def done(self, end: str) -> None:
         """`Source.done`: the lake has it, so the server need not keep it."""
@@ -412,7 +417,7 @@ class PostgresSource:
             weights = np.cumsum(weights_of(messages))
             begins = np.cumsum(messages.kinds == BEGIN) + len(opened)
             whole = len(messages.starts)
-            have_moved = _have_moved(messages)
+            have_moved = keys_have_moved(messages)
             size = whole if parts else max(PIECE_MESSAGES, -(-whole // max(1, count)))
             for first in range(0, whole, size):
                 last = min(first + size, whole)
@@ -426,12 +431,6 @@ class PostgresSource:
                 yield ChangesOfStream(stream, of_forms, since, is_inside, rule, work, index, parts, have_moved)
             number += int(weights[-1])
             opened = [] if messages.kinds[-1] == COMMIT else transactions[-1:]
-
-
-def _have_moved(messages: Messages) -> bool:
-    """Whether keys change; of a table that sends whole rows (FULL) there is nothing to look for."""
-    updates = messages.starts[messages.kinds == ord("U")]
-    return bool((messages.octets[updates + 5] == ord("K")).any())
 
 
 def _held_in(

@@ -35,14 +35,6 @@ class Piece(Protocol):
 
 
 @runtime_checkable
-class NewPiece(Protocol):
-    """A piece whose records may be of a table that nobody knows yet."""
-
-    def look(self) -> Piece | None:
-        """A piece that is read in no time and tells as much of the table; None where this one tells nothing new."""
-
-
-@runtime_checkable
 class RangeSource(Protocol):
     """Kafka as the job of a batch asks it: the workers read ranges of offsets themselves."""
 
@@ -62,6 +54,15 @@ class PieceSource(Protocol):
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
     ) -> Sequence[Piece]:
         """What a batch reads, in about `count` pieces; `index` is that of the source."""
+
+
+@runtime_checkable
+class NewsSource(Protocol):
+    """A `PieceSource` whose batches may begin tables that nobody knows yet."""
+
+    def looks(self, start: str | None, end: str, work: KeptValue[BatchWork], index: int) -> Sequence[Piece]:
+        """Pieces that are read in no time and tell of the tables what all of the batch does; none where it begins no
+        table."""
 
 
 ReadSource: TypeAlias = RangeSource | PieceSource

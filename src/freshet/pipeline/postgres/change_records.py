@@ -96,6 +96,12 @@ def transactions_of(messages: Messages) -> list[BegunTransaction]:
     return [BegunTransaction(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
 
 
+def keys_have_moved(messages: Messages) -> bool:
+    """Whether keys change; of a table that sends whole rows (FULL) there is nothing to look for."""
+    updates = messages.starts[messages.kinds == ord("U")]
+    return bool((messages.octets[updates + 5] == ord("K")).any())
+
+
 class ChangeRecords(Frozen):
     """Records in the order of arrival; the arrays are of one length."""
 
