@@ -208,7 +208,8 @@ class PostgresBench:
         if code:
             raise PeerError(f"freshet run ended with {code}; its output is in {file.with_suffix('.log')}")
         slot = yaml.safe_load(file.read_text())["sync"]["source"]["postgres"]["slot"]
-        self.server.run(f"SELECT pg_drop_replication_slot('{slot}')")
+        mine = f"slot_name = '{slot}'"  # which `snapshot: only` has dropped
+        self.server.run(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE {mine}")
         self.last = file
         return {"seconds": seconds[0]}
 
