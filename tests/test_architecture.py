@@ -250,12 +250,11 @@ TAKES_BACK = {
 }
 """They remove what they have made a moment ago; whatever else goes of a table goes by its `Removal`."""
 NAMED_TWICE = {
-    "BatchLimits",  # of Spark's batches of Arrow, of Kafka's ranges
-    "Computed",  # of `select` in Spark, of changes of a table, of columns that are merged
     "InvalidRequestError",  # of storage and of pipelines: users meet both, as one kind of error
-    "SparkEngine",  # of `freshet.sql`, of pipelines
 }
 """Public classes of two modules that have one name; no others do."""
+NAMELESS = {"Of", "As", "Those", "That", "See"}
+"""First words of a docstring that leave open what it is about."""
 WORLD_MODULES = {"random", "secrets", "shutil", "socket", "subprocess", "tempfile", "uuid", "glob", "fcntl"}
 WORLD_CALLS = re.compile(
     r"open|io\.open|time\.(time|time_ns|sleep)|(datetime\.)?(datetime|date)\.(now|utcnow|today)"
@@ -517,6 +516,14 @@ def broad_excepts(module: Module) -> Iterator[str]:
             yield f"{module.path}:{node.lineno} catches everything; name the errors, or raise at the end"
 
 
+def nameless_docstrings(module: Module) -> Iterator[str]:
+    """Docstrings that do not begin with what they are about."""
+    for node in module.nodes():
+        text = ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Module) else None
+        if text and text.split()[0] in NAMELESS:
+            yield f"{module.path}:{node.body[0].lineno} begins with {text.split()[0]}; name the noun first"
+
+
 def prints(module: Module) -> Iterator[str]:
     """`print` in a library."""
     if module.package not in ("storage", "logstore"):
@@ -566,6 +573,7 @@ RULES: list[Callable[[Module], Iterator[str]]] = [
     side_doors,
     removals_behind_links,
     broad_excepts,
+    nameless_docstrings,
     prints,
     undeclared_libraries,
 ]
@@ -720,6 +728,7 @@ BAD = [
     (removals_behind_links, "storage/metadata/x.py", "self._file_io.delete(path)"),
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept Exception:\n    pass"),
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept:\n    pass"),
+    (nameless_docstrings, "pipeline/x.py", 'def f() -> int:\n    """Of a worker."""'),
     (prints, "storage/x.py", "print(1)"),
     (undeclared_libraries, "storage/x.py", "import pandas"),
     (undeclared_libraries, "storage/x.py", "import pyspark"),
@@ -742,6 +751,7 @@ GOOD = [
     (side_doors, "storage/write/x.py", "time.perf_counter()"),
     (removals_behind_links, "storage/cleaning/x.py", "store.removal.delete_all(paths)"),
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),
+    (nameless_docstrings, "pipeline/x.py", 'def f() -> int:\n    """The id of a worker."""'),
     (prints, "pipeline/x.py", "print(1)"),
     (undeclared_libraries, "storage/x.py", "import yaml, pyarrow.compute"),
     (undeclared_libraries, "pipeline/x.py", "import pyspark, py4j, confluent_kafka"),

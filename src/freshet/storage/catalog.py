@@ -321,7 +321,7 @@ class Catalog(HtmlShown):
         from freshet.storage.status.every_table import EveryTable
 
         def names() -> list[str]:
-            """Those too that have lost their schema: they are no tables any more, and cannot be read."""
+            """Names, those too of tables without a schema: they are no tables any more, and cannot be read."""
             found = []
             for database in self.list_databases():
                 tables = self.list_tables(database)

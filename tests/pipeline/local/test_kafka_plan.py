@@ -7,7 +7,7 @@ import pytest
 from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.local.kafka_offsets import first_text, offsets_of, offsets_of_first, offsets_text
-from freshet.pipeline.local.kafka_plan import BatchLimits, cut, is_too_little, limited, losses, planned_ranges
+from freshet.pipeline.local.kafka_plan import KafkaLimits, cut, is_too_little, limited, losses, planned_ranges
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 
@@ -71,7 +71,7 @@ def test_ranges_are_cut(sizes: list[int], ranges_min: int | None, range_max: int
 
 def test_ranges_of_two_offsets() -> None:
     start, ends = {A: 5, C: 9, B: 7}, {B: 7, A: 8, C: 3, ("u", 1): 4, ("u", 2): 6}
-    assert planned_ranges(start, ends, {("u", 1): 1}, BatchLimits()) == [
+    assert planned_ranges(start, ends, {("u", 1): 1}, KafkaLimits()) == [
         OffsetRange("t", 0, 5, 8),
         OffsetRange("u", 1, 1, 4),
     ]
@@ -100,9 +100,9 @@ def test_what_is_lost(
 
 
 def test_limits_of_options() -> None:
-    assert BatchLimits.of({}) == BatchLimits(None, None, 900_000, None, None)
+    assert KafkaLimits.of({}) == KafkaLimits(None, None, 900_000, None, None)
     given = {"maxoffsetspertrigger": "5", "minoffsetspertrigger": "2", "minpartitions": "3", "maxtriggerdelay": "30s"}
-    assert BatchLimits.of({**given, "maxrecordsperpartition": "9"}) == BatchLimits(5, 2, 30_000, 3, 9)
+    assert KafkaLimits.of({**given, "maxrecordsperpartition": "9"}) == KafkaLimits(5, 2, 30_000, 3, 9)
     for text, delay_ms in {
         "2min": 120_000,
         "1h": 3_600_000,
@@ -111,7 +111,7 @@ def test_limits_of_options() -> None:
         "3000us": 3,
         "1d": 86_400_000,
     }.items():
-        assert BatchLimits.of({"maxtriggerdelay": text}).delay_ms == delay_ms
+        assert KafkaLimits.of({"maxtriggerdelay": text}).delay_ms == delay_ms
 
 
 def test_offsets_are_in_the_order_of_their_hashes() -> None:

@@ -39,8 +39,10 @@ def test_a_session_computes_queries(spark: SparkSession, tmp_path: Path, monkeyp
         return found
 
     given: list[spark_queries.TableRead] = []
-    frame = spark_queries.SparkEngine._frame
-    monkeypatch.setattr(spark_queries.SparkEngine, "_frame", lambda self, read: given.append(read) or frame(self, read))
+    frame = spark_queries.SparkQueryEngine._frame
+    monkeypatch.setattr(
+        spark_queries.SparkQueryEngine, "_frame", lambda self, read: given.append(read) or frame(self, read)
+    )
     text = (
         "SELECT a.id, b.n FROM o VERSION AS OF 'eom' a LEFT JOIN o b ON a.id = b.id "
         "WHERE a.id < 3 AND upper(a.`na me`) <> 'X'"

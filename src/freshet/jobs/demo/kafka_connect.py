@@ -76,7 +76,7 @@ class KafkaConnect:
 
     @property
     def pid(self) -> int:
-        """Of the worker."""
+        """The process id of the worker."""
         assert self._child is not None
         return self._child.pid
 

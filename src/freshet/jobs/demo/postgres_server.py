@@ -106,7 +106,7 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        """Of its first process, whose children serve the sessions."""
+        """The id of its first process, whose children serve the sessions."""
         assert self._child is not None
         return self._child.pid
 

@@ -61,8 +61,11 @@ def log_reach(config: PipelineConfig, clients: Clusters) -> LogReach | None:
 
 
 def topic_reaches(config: PipelineConfig, folder: CheckpointFolder, clients: Clusters, now_ms: int) -> list[TopicReach]:
-    """Of each source that reads from Kafka and has begun. Raises `OSError` or `ValueError` where brokers do not answer;
-    clusters that only the Java client can reach are not asked."""
+    """The reach of each source that reads from Kafka and has begun.
+
+    Raises `OSError` or `ValueError` where brokers do not answer; clusters that only the Java client can reach are not
+    asked.
+    """
     found = (_reach(config, index, folder, clients, now_ms) for index in range(len(config.sources)))
     return [each for each in found if each is not None]
 

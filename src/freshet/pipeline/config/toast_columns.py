@@ -50,7 +50,7 @@ def toast_warnings(config: PipelineConfig) -> Iterator[str]:
 
 
 def toast_columns(config: PipelineConfig) -> list[str]:
-    """Those of a file with one table, by all of its sources."""
+    """The columns of a file with one table, by all of its sources."""
     return list(dict.fromkeys(name for names in _by_source(config) for name in names))
 
 

@@ -70,7 +70,7 @@ class PlannedOffsets(Frozen):
         return "\n".join([_VERSION, settings, *(_NONE if each is None else each for each in self.offsets)])
 
     def next(self, offsets: Sequence[str | None], now_ms: int) -> PlannedOffsets:
-        """Those of the batch behind it, planned now."""
+        """The offsets of the batch behind it, planned now."""
         return PlannedOffsets({**self.settings, "batchTimestampMs": now_ms}, tuple(offsets))
 
 

@@ -113,11 +113,11 @@ class FolderSource:
         self._cleaner: ThreadPoolExecutor | None = None
 
     def first(self) -> str | None:
-        """As `Source` says: nothing."""
+        """`Source.first`: nothing."""
         return None
 
     def latest(self, start: str | None) -> str | None:
-        """As `Source` says."""
+        """`Source.latest`."""
         begun = _number(start)
         if self._log.latest < begun:
             raise self._log.lacking(begun)
@@ -133,14 +133,14 @@ class FolderSource:
         return None if self._log.latest < 0 else _offset(self._log.latest)
 
     def bound(self) -> None:
-        """As `Source` says."""
+        """`Source.bound`."""
         self._look(at_once=True)
         self._is_bound = True
 
     def pieces(
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
     ) -> Sequence[FilePiece]:
-        """As `Source` says: pieces of about equally many bytes. Large files are cut."""
+        """`Source.pieces`: pieces of about equally many bytes. Large files are cut."""
         files = self._log.between(_number(start), _number(end))
         sizes = [self._size(each.uri) for each in files]
         wanted = max(-(-sum(sizes) // max(1, count)), PIECE_BYTES_MIN)
@@ -157,7 +157,7 @@ class FolderSource:
         return [FilePiece(tuple(spans), self._rule, work, index) for spans in pieces]
 
     def done(self, end: str) -> None:
-        """As `Source` says: files are removed or archived as `cleanSource` says, beside the batches that follow."""
+        """`Source.done`: files are removed or archived as `cleanSource` says, beside the batches that follow."""
         number = _number(end)
         files = self._log.between(min(self._done, number - 1), number)
         for each in files:
@@ -169,11 +169,11 @@ class FolderSource:
         self._done = number
 
     def lag(self, end: str) -> int | None:
-        """As `Source` says: how many records a file has is not known before it is read."""
+        """`Source.lag`: how many records a file has is not known before it is read."""
         return None
 
     def wait(self, start: str | None, timeout_s: float) -> bool:
-        """As `Source` says."""
+        """`Source.wait`."""
         until = self._now() + timeout_s
         while True:
             if self._log.latest > _number(start):
@@ -187,7 +187,7 @@ class FolderSource:
             time.sleep(min(left, _STORE_LOOK_S if self._is_store else _LOOK_S))
 
     def close(self) -> None:
-        """As `Source` says."""
+        """`Source.close`."""
         if self._cleaner is not None:
             self._cleaner.shutdown()
 

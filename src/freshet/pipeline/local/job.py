@@ -255,7 +255,7 @@ def divided(ranges: Sequence[OffsetRange], parts: int) -> list[OffsetRange]:
 
 
 def _all_at_home(ranges: Ranges) -> list[tuple[int, int, list[int]]]:
-    """As `Placing.groups`, of one worker, which leaves the places of large batches as they are."""
+    """What `Placing.groups` gives of one worker, which leaves the places of large batches as they are."""
     return [(0, index, list(range(len(of)))) for index, of in ranges.items() if of]
 
 

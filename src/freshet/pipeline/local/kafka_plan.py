@@ -30,7 +30,7 @@ _UNIT_MS: Final[Mapping[str, float]] = {
 }  # fmt: skip
 
 
-class BatchLimits(Frozen):
+class KafkaLimits(Frozen):
     """How large the batches of a source are, and when they begin."""
 
     most: int | None = None
@@ -40,7 +40,7 @@ class BatchLimits(Frozen):
     range_max: int | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> BatchLimits:
+    def of(cls, options: Mapping[str, str]) -> KafkaLimits:
         """What options say whose names are in small letters; their values are checked already."""
         numbers = (
             int(options[key]) if options.get(key) else None
@@ -84,7 +84,7 @@ def losses(start: Offsets, ends: Offsets, firsts: Offsets) -> Iterator[str]:
             yield f"{shown([place])} was read up to offset {start[place]} and ends at {ends[place]}: {LOST}"
 
 
-def planned_ranges(start: Offsets, ends: Offsets, firsts: Offsets, limits: BatchLimits) -> list[OffsetRange]:
+def planned_ranges(start: Offsets, ends: Offsets, firsts: Offsets, limits: KafkaLimits) -> list[OffsetRange]:
     """What is read between two offsets, in the order of topics and partitions."""
     begins = {**firsts, **start}
     found = [OffsetRange(*place, begins[place], ends[place]) for place in sorted(ends) if place in begins]

@@ -32,7 +32,7 @@ from freshet.pipeline.config.starting_offsets import Place, Start, start_of, sta
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.kafka_offsets import first_text, offsets_of, offsets_of_first, offsets_text
-from freshet.pipeline.local.kafka_plan import BatchLimits, is_too_little, limited, losses, planned_ranges
+from freshet.pipeline.local.kafka_plan import KafkaLimits, is_too_little, limited, losses, planned_ranges
 from freshet.pipeline.query.driver.direct_reads import direct_client
 from freshet.pipeline.query.task.kafka_ranges import DirectClient
 
@@ -84,7 +84,7 @@ class KafkaSource:
         self._watch = watch
         self._client = client
         self._options = options
-        self._limits = BatchLimits.of({key.lower(): text for key, text in options.items()})
+        self._limits = KafkaLimits.of({key.lower(): text for key, text in options.items()})
         self._folder = folder
         self._names = ("sources", str(index), "0")
         self._is_bound = False

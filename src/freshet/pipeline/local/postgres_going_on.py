@@ -30,7 +30,7 @@ def quiet_name(index: int) -> str:
 
 
 def known_quiet(folder: CheckpointFolder, index: int) -> int:
-    """That position; 0 where there is none."""
+    """The position up to which nothing came; 0 where there is none."""
     text = folder.read(quiet_name(index))
     return 0 if text is None else lsn_of(text.strip())
 

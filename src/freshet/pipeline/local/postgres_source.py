@@ -86,7 +86,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def _holds_nothing(table: SourceTable) -> int | None:
-    """Of a query whose lead is its only table: a batch that it holds is not read again."""
+    """None: the lead of the query is its only table, and a batch that it holds is not read again."""
     return None
 
 
@@ -348,7 +348,7 @@ class PostgresSource:
         bound = self._bound
 
         def has_come() -> bool:
-            """As much as a batch has, or all: what waits may be more than is held at once."""
+            """Whether as much as a batch has is there, or all: what waits may be more than is held at once."""
             return receiver.wait(
                 ASKED_S,
                 lambda received: (

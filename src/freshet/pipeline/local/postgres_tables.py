@@ -24,7 +24,7 @@ _NO_OID: Final = 0
 
 
 class CopiedTables:
-    """Those of one source; used by the thread of its query alone."""
+    """The copied tables of one source; used by the thread of its query alone."""
 
     def __init__(self, place: ServerPlace, config: PostgresConfig, folder: WritableCheckpoint, index: int) -> None:
         self._place, self._config, self._folder = place, config, folder

@@ -89,7 +89,7 @@ def weights_of(messages: Messages) -> Positions:
 
 
 def transactions_of(messages: Messages) -> list[BegunTransaction]:
-    """Those that begin here."""
+    """The transactions that begin here."""
     octets, kinds = messages.octets, messages.kinds
     at = messages.starts[kinds == BEGIN]
     columns = (numbers(octets, at + 1, 8), numbers(octets, at + 9, 8) + EPOCH_US, numbers(octets, at + 17, 4))

@@ -80,8 +80,8 @@ class CopiedTable(Frozen):
     def described(
         cls, session: psycopg.Connection[Any], schema: str, name: str, publication: str | None = None
     ) -> CopiedTable | None:
-        """As the catalogue has it now, without its generated columns; None where there is no such table. Of columns and
-        rows, what the publication has: the stream brings no change of others."""
+        """The table as the catalogue has it now, without its generated columns; None where there is no such table. Of
+        columns and rows, what the publication has: the stream brings no change of others."""
         named = sql.Identifier(schema, name).as_string(session)
         found = session.execute(_DESCRIBE.encode(), (named,)).fetchall()
         if not found:

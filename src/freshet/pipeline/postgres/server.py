@@ -40,7 +40,7 @@ class ServerPlace:
 
     @classmethod
     def of(cls, config: PostgresConfig) -> ServerPlace:
-        """That of a source."""
+        """The place that a source names."""
         password = None if config.password is None else config.password.get_secret_value()
         return cls(config.dsn.get_secret_value(), password)
 

@@ -207,7 +207,7 @@ class SourceType(Frozen, dict=True):
 
     @property
     def element(self) -> SourceType:
-        """Of an array."""
+        """The type of an array's elements."""
         return SourceType(self.of, self.modifier)
 
 
@@ -244,7 +244,7 @@ class TypesSeen:
         self._named = dict(named or {})
 
     def unknown(self, oids: Iterable[int]) -> tuple[int, ...]:
-        """Those that have to be looked up."""
+        """Types that have to be looked up."""
         return tuple(sorted({oid for oid in oids if oid >= FIXED_OIDS and oid not in self._by_oid}))
 
     def source_type(self, oid: int, modifier: int = NO_MODIFIER) -> SourceType:

@@ -33,7 +33,7 @@ class TransactionSnapshot(Frozen):
 
     @classmethod
     def parse(cls, text: str) -> TransactionSnapshot:
-        """Of the text that PostgreSQL writes. Raises `ValueError` where it is none."""
+        """The value of the text that PostgreSQL writes. Raises `ValueError` where it is none."""
         found = _TEXT.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is no snapshot: PostgreSQL writes xmin:xmax:xip,xip,…")

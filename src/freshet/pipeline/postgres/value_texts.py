@@ -146,7 +146,7 @@ class OtherTextConverter(TextsConverter):
 
 
 class BytesTextConverter(TextsConverter):
-    """Of bytea into BINARY and VARBINARY."""
+    """Texts of bytea into BINARY and VARBINARY."""
 
     def __init__(self, source: SourceType, data_type: DataType) -> None:
         super().__init__(source, data_type)
@@ -166,7 +166,7 @@ class BytesTextConverter(TextsConverter):
 
 
 class ArrayTextConverter(TextsConverter):
-    """Of arrays into ARRAY."""
+    """Texts of arrays into ARRAY."""
 
     def __init__(self, source: SourceType, data_type: ArrayType) -> None:
         super().__init__(source, data_type)

@@ -58,7 +58,7 @@ def report_document(
 
 
 def dead_letters_of(catalog: Catalog, reports: Sequence[ReportedTable], *, samples: bool) -> list[dict[str, Any]]:
-    """Those of the tables that hold some, and of one that is named after a table that is alone, the most first."""
+    """The dead letters of the tables that hold some, and of one named after a table that is alone, the most first."""
     names = [each.status.name for each in reports if _may_hold_some(each)]
     if len(reports) == 1 and not names:
         names = [f"{split_branch(reports[0].status.name)[0]}_dead_letters"]

@@ -22,7 +22,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """As the base class, which would look up the name of the host: that may take seconds."""
+        """The base class would look up the name of the host: that may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = HOST, self.server_address[1]
 

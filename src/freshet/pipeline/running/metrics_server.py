@@ -40,7 +40,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         _LOG.debug("a request for metrics was not answered", exc_info=True)
 
     def server_bind(self) -> None:
-        """As the base class, which would look up the name of the host: that may take seconds."""
+        """The base class would look up the name of the host: that may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections to a run before may linger
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()

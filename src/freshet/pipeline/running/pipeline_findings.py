@@ -43,7 +43,7 @@ class PipelineFacts(Frozen):
 def pipeline_findings(
     configs: Sequence[PipelineConfig], topics_of: Callable[[PipelineConfig, int], Topics]
 ) -> list[Finding]:
-    """Those of the pipelines and of their tables, the worst first; `topics_of` asks Kafka, at a time in milliseconds.
+    """Findings of the pipelines and their tables, the worst first; `topics_of` asks Kafka, at a time in milliseconds.
     Raises where no pipeline can be read."""
     found: list[Finding] = []
     for config, status in zip(configs, pipeline_statuses(configs), strict=True):
@@ -66,7 +66,7 @@ def findings_but_of_tables(
     status: PipelineStatus,
     topics_of: Callable[[PipelineConfig, int], Topics] = lambda *_: Topics(),
 ) -> list[Finding]:
-    """Those of the pipeline itself; without `topics_of`, from its files alone."""
+    """Findings of the pipeline itself; without `topics_of`, from its files alone."""
     if status.error is not None:
         return [_unreadable(config, status.error)]
     facts = PipelineFacts(

@@ -129,7 +129,7 @@ def _committed(folder: CheckpointFolder) -> list[int]:
 
 
 def _statuses(catalog: Catalog, names: Sequence[str], now_ms: int, *, detail: bool) -> list[TableStatus]:
-    """Of those that are there; one that cannot be read does not hide the others."""
+    """The statuses of those that are there; one that cannot be read does not hide the others."""
     found = []
     for name in names:
         try:

@@ -31,7 +31,7 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _TRAVEL: Final = {"snapshot_id": SNAPSHOT_OPTION, "tag": TAG_OPTION, "timestamp_ms": TIMESTAMP_OPTION}
 
 
-class SparkEngine(Frozen, dict=True):
+class SparkQueryEngine(Frozen, dict=True):
     """A `QueryEngine` of a session; the session's own views and functions may be named as well."""
 
     session: SparkSession

@@ -40,7 +40,7 @@ def sql(
     opened = catalog if isinstance(catalog, Catalog) else Catalog(catalog)
     engine: QueryEngine = DuckDbEngine()
     if spark is not None:
-        from freshet.pipeline.sources.spark_queries import SparkEngine
+        from freshet.pipeline.sources.spark_queries import SparkQueryEngine
 
-        engine = SparkEngine(spark)
+        engine = SparkQueryEngine(spark)
     return run_one(text, SqlSession(opened, engine, database))

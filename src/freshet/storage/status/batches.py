@@ -43,7 +43,7 @@ class Batches(Frozen):
 
 
 def batches_by_user(commits: Iterable[Commit], now_ms: int) -> dict[str, Batches]:
-    """Those of every user whose commits say so."""
+    """The batches of every user whose commits say so."""
     users: dict[str, list[tuple[int, BatchFacts]]] = {}
     for each in commits:
         if each.facts is not None and each.facts.batch is not None and each.snapshot.time_ms >= now_ms - HOUR_MS:

@@ -41,7 +41,7 @@ def _runs(facts: Examination) -> Sign | int:
 
 
 def _small_files(facts: Examination) -> Sign | int:
-    """Of tables without a primary key; those of others are runs."""
+    """Small files of tables without a primary key; those of others are runs."""
     small = max((each.small_files for each in facts.buckets), default=0)
     if facts.options.has_primary_key or small < SMALL_FILES_MIN or nobody_compacts(facts):
         return 0
@@ -70,7 +70,7 @@ def _store_bytes(facts: Examination) -> Sign | int:
 
 
 def _unmerged_rows(facts: Examination) -> Sign | int:
-    """Of a table that can be compacted: where files are lost no reader is right."""
+    """Unmerged rows of a table that can be compacted: where files are lost no reader is right."""
     if facts.lost_files:
         return 0
     rows = sum(each.unmerged_rows for each in facts.buckets)

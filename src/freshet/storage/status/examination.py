@@ -147,7 +147,7 @@ def _newest(store: TableStore, latest: Snapshot) -> Sequence[Snapshot]:
 
 
 def _foreign(newest: Sequence[Snapshot]) -> int:
-    """Those before the table was adopted are known."""
+    """Foreign snapshots; those before the table was adopted are known."""
     said = [each.properties or {} for each in newest]
     adopted = max((number for number, each in enumerate(said) if ADOPTED_PROPERTY in each), default=0)
     return sum(COMMITS_PROPERTY not in each for each in said[adopted:])
@@ -236,8 +236,8 @@ def _bucket(store: TableStore, partition: str, bucket: int, entries: BucketFiles
 
 
 def _lost(store: TableStore, live: Live, found_names: Collection[str]) -> tuple[str, ...]:
-    """Those that were not listed are looked for one by one: they may lie elsewhere, or have been removed meanwhile by
-    who compacted and let the snapshot expire."""
+    """Lost files: those that were not listed are looked for one by one, as they may lie elsewhere, or have been removed
+    meanwhile by who compacted and let the snapshot expire."""
     if len(live) > LOOK_FOLDERS_MAX or len(found_names) >= LOOK_FILES_MAX:
         return ()
     files = [(place, file) for place, files in live for file in files if file.file_name not in found_names]
@@ -255,7 +255,7 @@ def _lacks_statistics(file: DataFileMeta) -> bool:
 
 
 def _deletes_with_values(store: TableStore, live: Live) -> int:
-    """Of the smallest files that have deletes: that rows come back shows in any of them."""
+    """Deletes with values, in the smallest files that have deletes: that rows come back shows in any of them."""
     if store.retract_rule is None or not store.retract_rule.removes_rows:
         return 0
     files = [(file.file_size_bytes, place, file) for place, files in live for file in files if file.delete_row_count]

@@ -97,7 +97,7 @@ def findings_of(rules: Sequence[Rule[F]], facts: F, of: str, **words: str) -> It
 
 
 def cannot_be_read(table: str, error: Exception, warehouse: str) -> Finding:
-    """Of a table whose files say nothing to the rules."""
+    """The finding of a table whose files say nothing to the rules."""
     return Finding(
         table,
         "cannot be read",

@@ -212,7 +212,7 @@ class BucketLevels(Frozen):
 
     @property
     def size_bytes(self) -> int:
-        """Of all its live files."""
+        """Bytes of all its live files."""
         return sum(each.size_bytes for each in self.levels)
 
 

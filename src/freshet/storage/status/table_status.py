@@ -128,7 +128,7 @@ class TableStatus(Shown):
 
     @classmethod
     def unreadable(cls, name: str, observed_ms: int, error: Exception) -> TableStatus:
-        """Of a table whose files cannot be read."""
+        """The status of a table whose files cannot be read."""
         return cls(name, observed_ms, None, None, None, None, None, None, error=str(error))
 
     @property

@@ -99,7 +99,7 @@ class BucketWriter(ABC):
 
     @property
     def file_bytes(self) -> int:
-        """Of the files that compactions may take."""
+        """Bytes of the files that compactions may take."""
         return sum(file.file_size_bytes for file in self._files())
 
     @property

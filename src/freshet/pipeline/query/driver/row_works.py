@@ -30,7 +30,7 @@ from freshet.pipeline.query.driver.schema_follow import check_names
 from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.driver.task_plan import PackPlan, TaskPlan, pack_plan
 from freshet.pipeline.query.driver.work import TableWorks
-from freshet.pipeline.query.task.change_rows import Computed, FilledColumn, RowPacker
+from freshet.pipeline.query.task.change_rows import ComputedExpression, FilledColumn, RowPacker
 from freshet.pipeline.query.task.key_task import INDEX
 from freshet.pipeline.query.task.packing import Packer
 from freshet.pipeline.query.wire.read_count import POSITION
@@ -45,7 +45,7 @@ class SelectedColumn(Frozen):
 
     type: pa.DataType
     source: int | None = None
-    computed: Computed | None = None
+    computed: ComputedExpression | None = None
 
 
 class SelectedRows(Frozen):
@@ -102,7 +102,7 @@ def selected_column(
     reads = tuple(sorted(column_index(each.sql) for each in values.values()))
     reason = f"{text!r} cannot be computed for a row: {' or '.join(value.causes)}"
     kind = pa.null() if value.type is None else carrier_arrow_type(value.type)
-    return SelectedColumn(kind, computed=Computed(ExpressionSql(value.sql, value.fails), reads, reason))
+    return SelectedColumn(kind, computed=ComputedExpression(ExpressionSql(value.sql, value.fails), reads, reason))
 
 
 def _resolved(name: str, known: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 
 
-class Computed(Frozen):
+class ComputedExpression(Frozen):
     """An expression of `select`; `reads` are the numbers of the columns that it reads, `reason` says what fails."""
 
     sql: ExpressionSql
@@ -47,7 +47,7 @@ class FilledColumn(Frozen):
 
     field: DataField
     source: int | None = None
-    computed: Computed | None = None
+    computed: ComputedExpression | None = None
     has_default: bool = False
 
 
@@ -105,7 +105,7 @@ class RowPacker(Frozen):
         array = batch.column(index)
         return carry_array(array, self.read[index].type) if index < len(self.read) else array
 
-    def _value(self, batch: pa.RecordBatch, name: str, computed: Computed) -> Any:
+    def _value(self, batch: pa.RecordBatch, name: str, computed: ComputedExpression) -> Any:
         columns = {index: self._column(batch, index) for index in computed.reads}
         (found,) = evaluate(columns, batch.num_rows, [computed.sql])
         if found.failed is not None:

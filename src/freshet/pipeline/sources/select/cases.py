@@ -35,7 +35,7 @@ class Case(Frozen):
     """Of its outcome."""
 
 
-class Computed(Frozen):
+class SparkColumn(Frozen):
     """One column that Spark computes. `failures` says what may go wrong while it does, `given` is the type it gives."""
 
     column: ColumnPlan
@@ -59,7 +59,7 @@ class Cases(Frozen):
     """The cases of the rows of one source; `computed` are the columns that Spark computes, by index."""
 
     plan: DecodePlan
-    computed: Mapping[int, Computed]
+    computed: Mapping[int, SparkColumn]
 
     def may_hold(self, index: int) -> bool:
         """True for a column that may make its row a dead letter."""

@@ -51,7 +51,7 @@ from freshet.pipeline.decode.outcomes import (
 from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, PlannedRule, References
 from freshet.pipeline.decode.raw_records import PREFIX
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.sources.select.cases import OTHER, SELF, Case, Cases, Computed, Row, kept
+from freshet.pipeline.sources.select.cases import OTHER, SELF, Case, Cases, Row, SparkColumn, kept
 from freshet.pipeline.sources.select.expression import SelectExpression, cast_class, parse_select, tried
 from freshet.pipeline.sources.select.failures import possible_failures
 from freshet.pipeline.sources.select.stored_value import stored_value, zero_text
@@ -98,7 +98,7 @@ class _Projection:
         self._others = list(other_columns(plan))
         names = (*self._head, *self._data, *self._others)
         self._scope = frame.select(*(F.col(name).alias(PREFIX + name) for name in names), *_scope(plan))
-        self._computed: dict[int, Computed] = {}
+        self._computed: dict[int, SparkColumn] = {}
         for index in plan.expressions:
             column = plan.columns[index]
             assert column.expression is not None
@@ -192,9 +192,9 @@ class _Projection:
         """Whether it depends on a column if its row is refused."""
         return self._cases.may_hold(index) or any(index in rule.reads for rule in self._rules)
 
-    def _analysed(self, column: ColumnPlan, expression: SelectExpression) -> Computed:
+    def _analysed(self, column: ColumnPlan, expression: SelectExpression) -> SparkColumn:
         node, given = _analysed(self._scope, f"select.{column.field.name}: {expression.text!r}", expression)
-        return Computed(column, expression, possible_failures(node, cast_class(self._scope.sparkSession)), given)
+        return SparkColumn(column, expression, possible_failures(node, cast_class(self._scope.sparkSession)), given)
 
     def _outcome(self, error: Column, cases: Sequence[Case]) -> list[Column]:
         is_dead = error.isNotNull()
