@@ -22,6 +22,7 @@ from freshet.logstore.exceptions import (
 )
 from freshet.logstore.protocol.client import Fetched, TopicPartition
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.files.data_file_writer import DataFileWriter
 from freshet.storage.schema.change import RenameColumn, SetOption
 from freshet.storage.table import Table
 from tests.kit.fake_log import FakeClient, FakeLog, FakeProducer
@@ -47,6 +48,21 @@ def test_input_and_append_tables_emit_what_is_written(log: FakeLog, tmp_path: Pa
     append = make_logged(tmp_path / "2", keyed=False, kafka__topic="t2")
     write(append, "+I 2 b | +I 1 a", "+I 1 a")
     assert Stream(append, "speculative", from_snapshot=1)() == "+I 2 b | +I 1 a | +I 1 a"
+
+
+@pytest.mark.parametrize(("producer", "files"), [("lookup", 3), ("input", 2), ("none", 1), (None, 1)])
+def test_changes_are_logged_before_the_files_that_hold_them(
+    log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producer: str | None, files: int
+) -> None:
+    table = make_logged(tmp_path, changelog_producer=producer) if producer else make_logged(tmp_path, keyed=False)
+    write(table, "+I 1 a")
+    steps: list[str] = []
+    close = DataFileWriter.close
+    monkeypatch.setattr(DataFileWriter, "close", lambda self: steps.append("file") or close(self))
+    log.before_append = lambda place: None if place.topic.endswith("control") else steps.append("log")
+    write(table, "+I 1 b")
+    ahead = 1 if producer == "lookup" else 0  # the file of level 0 says what is compacted
+    assert steps == ["file"] * ahead + ["log"] + ["file"] * (files - ahead)
 
 
 def test_without_lookup_the_last_row_of_each_key_is_logged(log: FakeLog, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.table import Table
 from freshet.storage.table_engine import StreamLimit
-from tests.kit.fake_log import FakeLog
+from tests.kit.fake_log import FakeClient, FakeLog
 from tests.logstore.logged_tables import folded, held, lines, log_batch, make_logged, write
 from tests.logstore.reading.query import Query
 
@@ -216,6 +216,23 @@ def test_looking_for_more_reads_five_files_and_lists_none(table: Table, isolatio
         assert stream.advance(position, StreamLimit(snapshots=1)) == position
         stream.wait(position, 0.0)
         assert sorted(calls) == ["changelog-3", "snapshot-2", "snapshot-2", "snapshot-3", "snapshot-3"]
+
+
+def test_a_reader_asks_for_its_topic_only_while_nothing_comes(
+    table: Table, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    write(table, "+I 1 a")
+    stream = table.engine.split_stream(StreamRequest(isolation=isolation, scan_mode="latest"))
+    position, asked = stream.first(), []
+    stream.wait(position, 0.0)
+    topic = FakeClient.topic
+    monkeypatch.setattr(FakeClient, "topic", lambda self, name: asked.append(name) or topic(self, name))
+    for number in range(4):
+        write(table, f"+I 1 {number}")
+        asked.clear()  # the writer's
+        stream.wait(position, 6.0)
+        position = stream.advance(position, StreamLimit())
+    assert asked == []
 
 
 def test_rows_that_wake_a_reader_are_shown_before_it_looks_for_snapshots(table: Table, calls: list[str]) -> None:

@@ -106,6 +106,15 @@ def test_a_changed_byte_is_found_or_does_not_matter(at: int, mask: int) -> None:
     assert answer == _asked(INTACT)
 
 
+def test_a_small_store_has_one_stream_for_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = _opened(_written(TABLE))
+    monkeypatch.setattr(store_file, "SMALL_BYTES", 0)
+    large = _opened(_written(TABLE))
+    streams = [{span.start for piece in each.pieces for span in piece.streams.values()} for each in (small, large)]
+    assert [len(each) for each in streams] == [1, TABLE.num_columns]
+    assert small.find(KEYS, ["v"]).rows.equals(large.find(KEYS, ["v"]).rows)
+
+
 @pytest.mark.parametrize(
     ("written", "read", "is_checked"),
     [("this", "this", False), ("before", "this", True), ("", "", True), ("this", "", True), ("", "this", True)],
@@ -113,6 +122,7 @@ def test_a_changed_byte_is_found_or_does_not_matter(at: int, mask: int) -> None:
 def test_a_large_store_is_not_checked_while_the_machine_runs_that_has_written_it(
     monkeypatch: pytest.MonkeyPatch, written: str, read: str, is_checked: bool
 ) -> None:
+    monkeypatch.setattr(store_file, "SMALL_BYTES", 0)
     content = bytearray(_written(TABLE, start=written))
     assert StoreFile.open(pa.py_buffer(bytes(content)), IDENTITY, read).is_checked  # it is small
     monkeypatch.setattr(store_file, "CHECKED_BYTES_MAX", 100)
@@ -131,6 +141,7 @@ def test_a_store_that_is_not_checked_is_known_as_broken_where_arrow_cannot_read_
 ) -> None:
     """It has an answer, or is broken: no other error, which each lookup would meet again."""
     monkeypatch.setattr(store_file, "CHECKED_BYTES_MAX", 100)
+    monkeypatch.setattr(store_file, "SMALL_BYTES", 0)
     content = _written(TABLE, start="this")
     [piece] = StoreFile.open(pa.py_buffer(content), IDENTITY, "this").pieces
     broken = 0

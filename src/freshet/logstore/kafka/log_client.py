@@ -283,7 +283,7 @@ class _KafkaProducer:
         self._sent = 0
         self._generation = 0
         self._settings = {
-            "linger.ms": 2,
+            "linger.ms": 0.5,  # what one batch logs is there at once; with 2 its readers waited for that
             "compression.type": "lz4",
             "message.timeout.ms": _DELIVERY_TIMEOUT_MS,
             **settings,

@@ -46,6 +46,8 @@ class LogTail:
         self._control: dict[TopicPartition, int] = {}
         """What is read next of the control topic, once the reader has waited."""
         self._is_woken = False
+        self.has_heard = False
+        """Whether something came in the last wait: rows, or a record of the control topic."""
 
     def fetch(self, positions: Mapping[TopicPartition, int], wait_s: float) -> Mapping[TopicPartition, Fetched]:
         """What lies from these positions on; waits so long where that is nothing."""
@@ -60,11 +62,11 @@ class LogTail:
         control = control_topic(topic)
         if control not in self._control:
             self._control = {control: end_of_control(self._client, topic)}
-        is_woken, self._is_woken = self._is_woken, False
-        if is_woken:
+        self.has_heard, self._is_woken = self._is_woken, False
+        if self.has_heard:
             return False
         has_rows = self._fetch_ahead(positions, wait_s)
-        self._is_woken = False
+        self.has_heard, self._is_woken = has_rows or self._is_woken, False
         return has_rows
 
     def _known(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Fetched]:
@@ -175,13 +177,16 @@ class LogWaiting:
 
     def wait(self, state: ReaderState, seconds: float) -> bool:
         """Waits so long, or until something is logged; True where rows came that may show."""
-        has_rows = False
         if not state.has_log or state == self._stuck_at:
             self._history.wait(seconds)
+            self._look_at_topic(state, seconds)
+            return False
+        has_rows = self._has_come(state, seconds)
+        self._stuck_at = state if has_rows else None
+        if self._tail.has_heard:  # a question takes 24 ms, while rows wait
+            self._unseen_s = 0.0
         else:
-            has_rows = self._has_come(state, seconds)
-            self._stuck_at = state if has_rows else None
-        self._look_at_topic(state, seconds)
+            self._look_at_topic(state, seconds)
         return has_rows
 
     def _has_come(self, state: ReaderState, seconds: float) -> bool:

@@ -176,7 +176,8 @@ class LocalJob:
                 together = is_small or self._work.reads_together
                 groups = (tuple(numbers),) if together else tuple((each,) for each in numbers)
                 client = self._client(batch.number, index, len(numbers), is_look=is_look)
-                piece = RangePiece(RangeWork(client, tuple(ranges[index]), groups, work, index))
+                crosses = not is_small or self._work.stage_count > 0
+                piece = RangePiece(RangeWork(client, tuple(ranges[index]), groups, work, index, crosses))
                 hands.setdefault(worker, []).append(piece)
         if not is_small:
             return [*(_Hand(tuple(each), worker) for worker, each in hands.items()), *(_Hand((one,)) for one in others)]

@@ -160,6 +160,7 @@ class Rewriter(Frozen):
         executor: Executor | None = None,
         vectors: BucketVectors | None = None,
         on_changes: OnChanges | None = None,
+        on_computed: Callable[[], None] = lambda: None,
         held: Mapping[str, pa.Table] = NOTHING_HELD,
         *,
         is_repair: bool = False,
@@ -168,8 +169,9 @@ class Rewriter(Frozen):
 
         `is_repair`: the unit is a level whose files overlap; it emits no changes.
 
-        `vectors` are the deletion vectors of the bucket, None in a table without. `held` are the rows of files just
-        written (`files.stored_columns`), which are not read again, by name of the file.
+        `on_computed` is called at most once, when all inputs are read and all changes shown, before the last files are
+        complete. `vectors` are the deletion vectors of the bucket, None in a table without. `held` are the rows of
+        files just written (`files.stored_columns`), which are not read again, by name of the file.
         """
         options, expiry = self.store.options, record_expiry(self.store)
         plan = plan_task(
@@ -195,7 +197,8 @@ class Rewriter(Frozen):
                 delete_data_file(self.store, partition, bucket, file)
 
         with undone_on_failure(discard):
-            for sections, has_rows in _to_read(plan):
+            parts = list(_to_read(plan))
+            for number, (sections, has_rows) in enumerate(parts, 1):
                 files = [file for section in sections for file in files_of(section)]
                 producer = None if is_repair else self._producer(target, files)
                 higher = self._higher(target, files, producer, executor)
@@ -206,7 +209,8 @@ class Rewriter(Frozen):
                 # A file that moves keeps its rows as they are, so its changelog says the same: lone rows pass.
                 function = self.function if higher is None or not has_rows else self.lookup_function
                 rule = MergeRule(function, higher, producer)
-                rewritten = self._rewrite(target, sections, rule, executor, has_rows=has_rows, on_changes=on_changes)
+                shown = on_computed if number == len(parts) else lambda: None
+                rewritten = self._rewrite(target, sections, rule, executor, on_changes, shown, has_rows=has_rows)
                 before += files if has_rows else []
                 outputs += rewritten.rows
                 if rewritten.held is not None:
@@ -281,9 +285,10 @@ class Rewriter(Frozen):
         sections: Sequence[Section],
         rule: MergeRule,
         executor: Executor | None,
+        on_changes: OnChanges | None,
+        on_computed: Callable[[], None],
         *,
         has_rows: bool,
-        on_changes: OnChanges | None = None,
     ) -> _Rewritten:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
         bucket = (target.partition, target.bucket)
@@ -313,6 +318,7 @@ class Rewriter(Frozen):
                         changelog.write(changes)
                         if on_changes is not None:
                             on_changes(changes)
+            on_computed()
             if changelog is None or not has_rows:
                 files = [*writer.close(), *(retracts.close() if retracts is not None else ())]
                 emitted = [] if changelog is None else changelog.close()

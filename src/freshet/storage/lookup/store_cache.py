@@ -31,7 +31,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Collection, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from typing import Any, Final
 
@@ -397,5 +397,6 @@ class StoreCache(Frozen):
         }
 
 
+@lru_cache(1024)
 def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()

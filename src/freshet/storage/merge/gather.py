@@ -6,7 +6,8 @@ itself, which takes no branch per value: 0.8 M of 2 M BIGINTs with NULLs and mis
 
 `take_rows` gives whole rows. Each column is made contiguous, gathered and freed before the next one, so that the peak
 is one column and not the whole table. A gather from one array after a copy costs the same as one from chunks (10
-columns, 2 M rows in 5 chunks, 0.9 M out: 65 ms and 61 ms) and does not slow down with the number of chunks.
+columns, 2 M rows in 5 chunks, 0.9 M out: 65 ms and 61 ms) and does not slow down with the number of chunks. Of small
+tables Arrow gathers all columns in one call: 80 rows of six columns in two chunks take 0.11 ms, and 0.24 ms one by one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from freshet.storage.model.value_bits import bitmap, fixed_width, from_fixed_wid
 
 PARALLEL_CELLS_MIN: Final = 200_000
 """Gathering fewer cells is faster than handing it to a thread."""
+SMALL_CELLS: Final = 20_000
+SMALL_BYTES: Final = 4 * 1024 * 1024
+"""Of what is gathered, and of the buffers of the table, where one call gathers all columns."""
 
 
 def gathered(column: pa.Array[Any], positions: Positions, *, may_miss: bool) -> pa.Array[Any]:
@@ -70,14 +74,17 @@ def take_rows(
 ) -> pa.Table:
     """The rows at `positions`, in their order, with all columns or those named."""
     names = list(rows.column_names if columns is None else columns)
-    schema = pa.schema([rows.schema.field(name) for name in names])
     if not names:
-        return pa.table({}, schema=schema)
+        return pa.table({})
+    if len(positions) * len(names) < SMALL_CELLS and rows.get_total_buffer_size() <= SMALL_BYTES:
+        wanted = rows if columns is None else rows.select(names)
+        return wanted.combine_chunks().take(pa.array(positions)).replace_schema_metadata()
     indices = _checked_indices(positions, rows.num_rows)
 
     def gather(name: str) -> pa.Array[Any] | pa.ChunkedArray[Any]:
         return pc.take(contiguous(rows.column(name)), indices, boundscheck=False)
 
+    schema = pa.schema([rows.schema.field(name) for name in names])
     return pa.Table.from_arrays(side_by_side(gather, names, len(positions), executor), schema=schema)
 
 

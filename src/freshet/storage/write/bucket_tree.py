@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -174,6 +175,7 @@ class BucketTree:
             executor,
             None if self._index is None else self._index.vectors,
             emitted.add if is_logged else None,
+            partial(self._increment.log_ahead, emitted),
             held,
             is_repair=is_repair,
         )

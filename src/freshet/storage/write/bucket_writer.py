@@ -29,7 +29,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.commit_compaction import CompactionSpeed, CompactionTime
-from freshet.storage.write.increment import EmittedRows, Increment, Logged
+from freshet.storage.write.increment import BucketLog, EmittedRows, Increment, Logged
 from freshet.storage.write.records import Kinds
 
 CALM_COMMITS: Final = 16
@@ -151,6 +151,11 @@ class BucketWriter(ABC):
     @abstractmethod
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         """The compaction that is due after a flush; with a `time`, what is required and what it allows."""
+
+    def log_to(self, log: BucketLog | None) -> None:
+        """From here on changes go to the log as soon as they are computed, before their files are complete; None: they
+        wait for `emitted`."""
+        self._increment.log = log
 
     def emitted(self) -> tuple[EmittedRows, EmittedRows]:
         """What is to be logged since the last message: of rows written, and of compactions."""

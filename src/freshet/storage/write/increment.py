@@ -38,7 +38,7 @@ Source: MERGING.md §1.4; FORMAT.md §10.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -47,6 +47,7 @@ import pyarrow as pa
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.compact.rewriter import CompactedFiles
+from freshet.storage.exceptions import RetryableError
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import CompactionFacts
@@ -57,6 +58,10 @@ from freshet.storage.options.core import CoreOptions
 
 EMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of one bucket, in each of the two halves of a commit."""
+
+
+BucketLog = Callable[[pa.Table | pa.RecordBatch], None]
+"""Logs rows of a bucket behind those before."""
 
 
 class Logged(Enum):
@@ -80,15 +85,16 @@ def logged_rows(options: CoreOptions) -> Logged:
 
 @dataclass(slots=True)
 class EmittedRows:
-    """Rows that are to be logged, kept from when they are written until their files are final, in the order of these.
+    """Rows that are to be logged, kept from when they are written until they are, in the order of their files.
 
     A round that is dropped takes its rows along. `is_complete` is False once there were too many to keep; they are read
-    from the files then.
+    from the files then, but for the first `logged` ones.
     """
 
     tables: list[pa.Table | pa.RecordBatch] = field(default_factory=list)
     size_bytes: int = 0
     is_complete: bool = True
+    logged: int = 0
 
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Keeps some more, or none any more."""
@@ -104,8 +110,15 @@ class EmittedRows:
     def join(self, other: EmittedRows) -> None:
         """Rows that follow these."""
         self.size_bytes += other.size_bytes
+        self.logged += other.logged
         self.is_complete = self.is_complete and other.is_complete and self.size_bytes <= EMITTED_BYTES_MAX
         self.tables = [*self.tables, *other.tables] if self.is_complete else []
+
+    def take(self) -> list[pa.Table | pa.RecordBatch]:
+        """The rows that are kept, which whoever takes them logs."""
+        tables, self.tables = self.tables, []
+        self.logged += sum(rows.num_rows for rows in tables)
+        return tables
 
 
 @dataclass(slots=True)
@@ -226,6 +239,11 @@ class CompactIncrement:
         for each in self.rounds:
             is_unfit = not each.fits_on(present, index_files) or (self.is_ordered and bool(dropped))
             (dropped if is_unfit else kept).append(each)
+        if any(each.emitted.logged for each in dropped):
+            raise RetryableError(
+                "another writer has compacted the files of a compaction away whose changes are in the log already, and "
+                "not committed; write the batch again: readers take back what it has logged"
+            )
         self.rounds = kept
         return [file for each in dropped for file in each.own_files]
 
@@ -236,6 +254,16 @@ class Increment:
     def __init__(self, *, is_ordered: bool = True) -> None:
         self.append = AppendIncrement()
         self.compact = CompactIncrement(is_ordered)
+        self.log: BucketLog | None = None
+        """Takes rows to be logged as soon as nothing can make them others; None while no message is made."""
+
+    def log_ahead(self, computed: EmittedRows | None = None) -> None:
+        """Logs what is to be logged so far, and behind it what a round has computed, whose files come next."""
+        waiting = [self.append.emitted, *(each.emitted for each in self.compact.rounds)]
+        waiting += [] if computed is None else [computed]
+        if self.log is not None and all(each.is_complete for each in waiting):
+            for rows in (rows for each in waiting for rows in each.take()):
+                self.log(rows)
 
     @property
     def is_empty(self) -> bool:

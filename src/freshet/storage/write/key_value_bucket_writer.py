@@ -155,6 +155,8 @@ class KeyValueBucketWriter(BucketWriter):
                 numbered = _numbered(rows, self._next_sequence + above)
                 writers[depth].write(numbered)
                 held.add(numbered)
+            if self._increment.compact.is_empty:  # else rounds may still be given up (`renumber`)
+                self._increment.log_ahead()
             changelog_files = [] if changelog is None else changelog.close()
             files = [file for depth in sorted(writers, reverse=True) for file in writers[depth].close()]
         self._next_sequence += layer_count * self._buffered_count

@@ -307,14 +307,13 @@ class TaskWriter:
         self._due_for_full |= changed if self._store.options.full_compaction_delta_commits is not None else set()
 
         def work(writer: BucketWriter, executor: Executor | None) -> None:
+            log.follow(writer)
             writer.flush(executor)
             writer.renumber()
             if not is_full:
                 writer.compact_due(executor, time=time)
             elif not writer.has_newer_schema:  # else the next commit does it, in that schema
                 writer.compact(full=True, executor=executor, reason=CompactionReason.FULL_BY_SCHEDULE)
-            if threads is None:
-                log.add(writer)
 
         chosen = changed
         if is_full:
@@ -332,9 +331,8 @@ class TaskWriter:
                 routed = prepared()
             if is_full:
                 self._due_for_full.clear()
-            if threads is not None:
-                for _, writer in sorted(self._buckets.writers.items()):
-                    log.add(writer)
+            for _, writer in sorted(self._buckets.writers.items()):
+                log.add(writer)
             logged = log.finish()
             self._store.env.reach(CrashPoint.WRITE_PREPARED)
         self.waited_buckets = 0 if time is None else time.waited_buckets

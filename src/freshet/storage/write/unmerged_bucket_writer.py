@@ -101,6 +101,7 @@ class UnmergedBucketWriter(BucketWriter, Generic[FileWriterT]):
         if writer is None:
             return
         with undone_on_failure(writer.abort):
+            self._increment.log_ahead()
             self._increment.add_new_files(writer.close())
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 

@@ -31,7 +31,11 @@ def _batches(seed: int, runs: int) -> tuple[list[pa.RecordBatch], list[tuple[int
 @pytest.mark.parametrize(
     ("memory_bytes", "slice_bytes"), [(10**9, 10**9), (10**9, 20_000), (30_000, 20_000), (0, 10**9)]
 )
-def test_in_order_in_every_way(tmp_path: Path, runs: int, memory_bytes: int, slice_bytes: int) -> None:
+@pytest.mark.parametrize("small_bytes", [0, 10**6])
+def test_in_order_in_every_way(
+    tmp_path: Path, runs: int, memory_bytes: int, slice_bytes: int, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freshet.pipeline.query.task.gathered_rows.SMALL_BYTES", small_bytes)
     batches, expected = _batches(runs, runs)
     gathered = GatheredRows(local_env(str(tmp_path)), memory_bytes=memory_bytes, slice_bytes=slice_bytes)
     for batch in batches:

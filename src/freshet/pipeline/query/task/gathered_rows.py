@@ -3,6 +3,7 @@
     arriving batches ──▶ memory, up to MEMORY_BYTES ──▶ then all of them in one Arrow file on scratch disk, mapped
     sorted runs      ──▶ put in order as wholes: nothing is copied, slices of about SLICE_BYTES
     runs that overlap ─▶ order columns alone are sorted; slices are gathered from the batches they touch
+    few rows          ─▶ one table, sorted
     a slice is cut by rows of the average size, and by bytes where some are much larger
 
 A shuffle mixes whole runs, each of them sorted: those of Kafka partitions and of files never overlap. What has been
@@ -28,6 +29,9 @@ MEMORY_BYTES: Final = 96 * 1024 * 1024
 """Rows held in memory while they arrive."""
 
 SLICE_BYTES: Final = 32 * 1024 * 1024
+
+SMALL_BYTES: Final = 1024 * 1024
+"""So much is put in order as one table: 80 rows in three batches, their runs overlap, 0.9 ms, and 4.3 ms by runs."""
 
 
 class GatheredRows:
@@ -73,6 +77,11 @@ class GatheredRows:
         """All rows in input order, given by these columns, the most significant first."""
         batches = self.batches()
         if not batches:
+            return
+        if self._size_bytes <= min(SMALL_BYTES, self._slice_bytes) and self._mapped is None:
+            rows = pa.Table.from_batches(batches)
+            order = input_order([rows.column(name) for name in order_columns])
+            yield rows if order is None else take_rows(rows, order)
             return
         runs = runs_in_order(batches, order_columns, let_go=self._let_go)
         for rows in self._sorted(order_columns) if runs is None else self._joined(runs):

@@ -28,7 +28,7 @@ from freshet.pipeline.decode.raw_records import OLD_KEY_HEADER
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, KafkaBlock
 from freshet.pipeline.errors.repeating_errors import error_document
 from freshet.pipeline.query.task.batch_work import BatchWork, record_packer
-from freshet.pipeline.query.task.packing import RecordPacker
+from freshet.pipeline.query.task.packing import RecordPacker, TablePacker
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.packed_rows import PackedValue, packed_batches
@@ -100,10 +100,14 @@ class RangeWork(Frozen):
     groups: tuple[tuple[int, ...], ...]
     work: KeptValue[BatchWork]
     source_index: int
+    crosses: bool = True
+    """Whether the outcomes go to other tasks; False: to the one that reads them (`TablePacker`)."""
 
     def run(self, numbers: Iterator[pa.RecordBatch], place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """Batches of one column of numbers in, of `PACKED_SCHEMA` out."""
         packer = record_packer(place, self.work, self.source_index)
+        if isinstance(packer, TablePacker) and not self.crosses:
+            packer = replace(packer, crosses=False)
         for batch in numbers:
             for group in batch.column(0).to_pylist():
                 yield from packed_batches(self._of_group(packer, self.groups[group]))

@@ -38,6 +38,9 @@ class TablePacker(Frozen):
 
     plan: DecodePlan
     rule: PackRule
+    crosses: bool = True
+    """False: who decodes the rows writes them too, and they stay as they are. Packing and unpacking 80 rows took 3 ms
+    of 63."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch | RecordBlock]) -> Iterator[PackedValue]:
         """`RecordPacker.__call__`."""
@@ -49,5 +52,8 @@ class TablePacker(Frozen):
         yield from self._packed(RecordDecoder(self.plan).tally(tally))
 
     def _packed(self, outcomes: pa.RecordBatch) -> Iterator[PackedValue]:
+        if not self.crosses:
+            yield 0, 0, outcomes
+            return
         for task, content in self.rule.packed(outcomes):
             yield task, 0, content

@@ -245,6 +245,8 @@ class Arrived:
                 raise ReportedError(tally.error)
             self.read.add_tally(tally)
             self.counts.add_tally(tally)
+        if not batch.num_rows:
+            return
         tags: Any = batch.column(TAG)
         is_data: Any = pc.equal(tags, TAG_DATA)
         if not pc.all(is_data).as_py():

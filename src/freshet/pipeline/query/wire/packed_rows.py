@@ -49,8 +49,8 @@ TASK: Final = "task"
 TABLE: Final = "table"
 PACKED: Final = "packed"
 PACKED_SCHEMA: Final = pa.schema([(TASK, pa.int32()), (TABLE, pa.int32()), (PACKED, pa.binary())])
-PackedValue = tuple[int, int, pa.Buffer]
-"""The task that it goes to, the table that its rows are of, the rows."""
+PackedValue = tuple[int, int, pa.Buffer | pa.RecordBatch]
+"""The task that it goes to, the table that its rows are of, the rows; as they are where they do not cross."""
 _LENGTH: Final = struct.Struct("<i")
 _MAY_BE_CONSTANT: Final = frozenset(
     each.name for each in HEAD_SCHEMA if pa.types.is_integer(each.type) or pa.types.is_string(each.type)
@@ -129,8 +129,11 @@ def not_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def packed_batches(values: Iterable[PackedValue]) -> Iterator[pa.RecordBatch]:
-    """Packed values as batches of `PACKED_SCHEMA`, one row each."""
+    """Packed values as batches of `PACKED_SCHEMA`, one row each; rows that do not cross as they are."""
     for task, table, content in values:
+        if isinstance(content, pa.RecordBatch):
+            yield content
+            continue
         columns: list[Any] = [pa.array([task], pa.int32()), pa.array([table], pa.int32()), value_of(content)]
         yield pa.RecordBatch.from_arrays(columns, schema=PACKED_SCHEMA)
 
