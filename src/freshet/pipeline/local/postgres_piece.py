@@ -65,9 +65,10 @@ class ChangesOfStream(Frozen):
         stream = self.stream
         if self.spilled:
             stream = replace(stream, messages=read_all(self.spilled))
-        records = records_of(
+        messages, records = records_of(
             stream.messages, stream.forms, self.versions, self.first_number, begins_inside=self.begins_inside
         )
+        stream = replace(stream, messages=messages)
         if self.rule is not None:
             stream, records = self.rule.applied(stream, records)
         for start in range(0, len(records), MIXED_RECORDS):
