@@ -80,6 +80,7 @@ def test_a_slot_that_is_gone(tmp_path: Path, postgres: PostgresSource, capsys: p
     said = capsys.readouterr()
     assert json.loads(said.out) == {"tables": ["db.a", "db.t"], "batch": 2, "new_slots": [streamed.slot]}
     assert "is not there any more" in said.err
+    assert "To go on" not in said.err
     assert streamed.rows("db.t") == []
     with pytest.raises(InvalidRequestError, match="no table of it is ever set apart.* freshet resync"):
         resume(tmp_path / "p.yaml", "db.t")
