@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from freshet._frozen import Frozen
 from freshet.pipeline.decode.json_value import JsonValue
+from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.wire import (
     BEGIN,
@@ -49,6 +50,8 @@ from freshet.pipeline.postgres.wire import (
 
 Mask = npt.NDArray[np.bool_]
 
+INDEX: Final = "i"
+"""The replica identity by another index than that of the primary key."""
 NOWHERE: Final = -1
 """In place of the position of a row that a record does not have."""
 _WEIGHTS: Final = np.zeros(256, np.int64)
@@ -136,6 +139,18 @@ class ChangeRecords(Frozen):
         if (found.numbers[1:] >= found.numbers[:-1]).all():
             return found
         return found.taken(np.argsort(found.numbers, kind="stable"))
+
+
+def refuse_other_identity(records: ChangeRecords, forms: Sequence[TableForm]) -> None:
+    """Raises where updates or deletions come with the columns of another index than the key's: deletions do not say
+    which row goes, and updates not that a key is another one."""
+    for number in distinct(records.forms):
+        if forms[number].relation.identity == INDEX and (records.kinds[records.forms == number] != INSERT).any():
+            raise StoppedByRecordError(
+                f"table {forms[number].relation} had REPLICA IDENTITY USING INDEX when rows were changed: deletions "
+                "came without the primary key, and updates of it without the one before. Give it REPLICA IDENTITY "
+                "DEFAULT, or FULL, and copy it again: freshet resync FILE --table TABLE"
+            )
 
 
 def records_of(
