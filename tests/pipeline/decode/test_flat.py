@@ -52,6 +52,13 @@ def test_numbers_that_are_times_need_a_unit_in_plain_json() -> None:
     assert connect.shown[0] == "+I(1, 2023-11-14 22:13:20.123000)"
 
 
+def test_a_source_that_has_said_how_times_are_written_is_not_asked_to() -> None:
+    """PostgreSQL's are texts, and its `infinity` no time."""
+    config = pipeline_of({"id": "BIGINT", "at": "TIMESTAMP(6)"}, time_precision_mode="isostring")
+    found = decoded(config, [change("c", None, {"id": 1, "at": "infinity"})])
+    assert found.shown == ["dead at: the value of field at does not fit TIMESTAMP(6)"]
+
+
 def test_a_change_in_one_part_of_a_composite_key_is_a_key_change() -> None:
     config = pipeline_of({"id": "BIGINT", "day": "DATE", "v": "DOUBLE"}, primary_key=("id", "day"))
     record = change("u", {"id": 1, "day": 19782, "v": 1.5}, {"id": 1, "day": 19783, "v": 2})

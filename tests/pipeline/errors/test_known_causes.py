@@ -106,6 +106,12 @@ def test_a_full_disk_between_batches_is_the_checkpoint_s() -> None:
     assert full_checkpoint("java.io.IOException: Connection reset", "/c") is None
 
 
+def test_a_full_disk_that_is_named_between_batches_is_not_the_checkpoint_s() -> None:
+    scratch = OSError(28, "No space left on device (a large transaction; choose another disk with TMPDIR)", "/s/t")
+    assert full_checkpoint(str(scratch), "/c") is None
+    assert full_checkpoint("No space left on device: /w/f.parquet; free some space on that disk", "/c") is None
+
+
 @pytest.mark.spark
 def test_a_file_that_disappears_between_planning_and_reading(spark: SparkSession, tmp_path: Path) -> None:
     fill(tmp_path, "a.json", 1, broken=1)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from freshet import Catalog
-from freshet.pipeline.checks.postgres_reach import database_problems
+from freshet.pipeline.checks.postgres_reach import database_problems, database_warnings
 from freshet.pipeline.commands.slots import drop_slot, slots
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.error_kind import ErrorKind
@@ -54,6 +54,25 @@ def test_what_a_server_lacks(tmp_path: Path, postgres: PostgresSource, name: str
     found = database_problems([Streamed(tmp_path, postgres, snapshot="initial").config(SYNC)])
     assert wanted in "\n".join(map(str, found))
     assert bool(found) is bool(wanted)
+
+
+def test_patterns_that_take_no_table_are_told_what_they_are(tmp_path: Path, postgres: PostgresSource) -> None:
+    postgres.run(T, P)
+    (problem,) = database_problems([Streamed(tmp_path, postgres, tables="[public.(t|u)]").config(SYNC)])
+    assert "has no table of public.(t|u): they are names as schema.table" in problem.message
+    assert problem.message.endswith("no regular expressions; it has public.t")
+
+
+def test_a_database_whose_texts_may_be_anything_is_warned_of(tmp_path: Path, postgres: PostgresSource) -> None:
+    name = f"d{uuid4().hex[:12]}"
+    made = f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    postgres.server.query(made)
+    try:
+        config = Streamed(tmp_path, PostgresSource(postgres.server, name)).config(SYNC)
+        assert f"database {name} has the encoding SQL_ASCII" in "\n".join(database_warnings(config))
+    finally:
+        postgres.server.query(f"DROP DATABASE {name}")
+    assert "SQL_ASCII" not in "\n".join(database_warnings(Streamed(tmp_path, postgres).config(SYNC)))
 
 
 def test_rows_that_a_policy_hides_are_not_left_out(tmp_path: Path, postgres: PostgresSource) -> None:

@@ -114,6 +114,23 @@ def test_of_a_table_is_copied_what_is_published(tmp_path: Path, postgres: Postgr
     assert ", ".join(streamed.rows()[0]) == columns
 
 
+def test_generated_columns_are_copied_where_they_are_sent(tmp_path: Path, postgres: PostgresSource) -> None:
+    ((version,),) = postgres.rows("SELECT current_setting('server_version_num')::int")
+    are_sent = version >= 180_000
+    postgres.run(
+        "CREATE TABLE t (a bigint, id bigint GENERATED ALWAYS AS (a * 2) STORED, v bigint, PRIMARY KEY (id))"
+        if are_sent
+        else "CREATE TABLE t (id bigint PRIMARY KEY, a bigint GENERATED ALWAYS AS (id * 2) STORED, v bigint)",
+        f"CREATE PUBLICATION p FOR TABLE t{' WITH (publish_generated_columns = stored)' if are_sent else ''}",
+    )
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    for number in (1, 2):
+        postgres.run(f"INSERT INTO t ({'a' if are_sent else 'id'}, v) VALUES ({number}, 5)")
+        streamed.run(SYNC)
+    sent = "a, id, v" if are_sent else "id, v"
+    assert [tuple(row.values()) for row in streamed.rows()] == postgres.rows(f"SELECT {sent} FROM t ORDER BY 1")
+
+
 @pytest.mark.dear("a pipeline on a real server")
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("options", [pytest.param('bucket: "1"', marks=pytest.mark.slow), SUMS])

@@ -62,6 +62,24 @@ def _is_the_source(streamed: Streamed, *tables: str) -> None:
 
 
 @pytest.mark.dear("a pipeline on a real server")
+def test_changes_that_came_by_another_index_than_the_key_s(tmp_path: Path, postgres: PostgresSource) -> None:
+    """`check` sees the identity that a table has now, and no more what it had."""
+    streamed = _begun(tmp_path, postgres)
+    postgres.run(
+        "CREATE UNIQUE INDEX i ON t (v)",
+        "ALTER TABLE t ALTER v SET NOT NULL, REPLICA IDENTITY USING INDEX i",
+        "UPDATE t SET id = -id WHERE id = 1",
+        "DELETE FROM t WHERE id = 2",
+        "ALTER TABLE t REPLICA IDENTITY DEFAULT",
+    )
+    with pytest.raises(PipelineFailedError, match=r"public\.t had REPLICA IDENTITY USING INDEX.*resync FILE --table"):
+        streamed.run(SYNC)
+    planned_resync(streamed.config(SYNC), "db.t").run()
+    streamed.run(SYNC)
+    _is_the_source(streamed)
+
+
+@pytest.mark.dear("a pipeline on a real server")
 def test_a_slot_that_is_gone(tmp_path: Path, postgres: PostgresSource, capsys: pytest.CaptureFixture[str]) -> None:
     streamed = _begun(tmp_path, postgres)
     Catalog(tmp_path / "w").table("db.t").tags.create("before")
@@ -80,6 +98,7 @@ def test_a_slot_that_is_gone(tmp_path: Path, postgres: PostgresSource, capsys: p
     said = capsys.readouterr()
     assert json.loads(said.out) == {"tables": ["db.a", "db.t"], "batch": 2, "new_slots": [streamed.slot]}
     assert "is not there any more" in said.err
+    assert "To go on" not in said.err
     assert streamed.rows("db.t") == []
     with pytest.raises(InvalidRequestError, match="no table of it is ever set apart.* freshet resync"):
         resume(tmp_path / "p.yaml", "db.t")

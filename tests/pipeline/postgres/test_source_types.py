@@ -151,3 +151,6 @@ def test_a_reason_says_what_does_not_fit() -> None:
         "the value of field d does not fit DATE (infinity and years BC or after 9999 do not)"
     )
     assert "fit ARRAY<INT> (one dimension that begins at 1 does)" in misfit_reason("a", types.source_type(1007), whole)
+    assert misfit_reason("a", types.source_type(1182), parse_sql_type("ARRAY<DATE>")).endswith(
+        "ARRAY<DATE> (one dimension that begins at 1 does; infinity and years BC or after 9999 do not)"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,54 @@ def test_histories_end_as_at_the_source(tmp_path: Path, postgres: PostgresSource
     found = {name: [tuple(row.values()) for row in streamed.rows(f"db.{table}")] for table, name in names.items()}
     wanted = {name: postgres.rows(f"SELECT * FROM {table} ORDER BY id::text") for table, name in names.items()}
     assert found == wanted
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.parametrize("identity", ["DEFAULT", pytest.param("FULL", marks=pytest.mark.slow)])
+def test_a_key_with_a_large_value_that_does_not_change(tmp_path: Path, postgres: PostgresSource, identity: str) -> None:
+    """The server sends the old key with each update then, and the new row without that value."""
+    postgres.run(
+        "CREATE TABLE t (part text, id int, name text, big text, PRIMARY KEY (part, id)) WITH (toast_tuple_target=128)",
+        f"ALTER TABLE t ALTER part SET STORAGE EXTERNAL, REPLICA IDENTITY {identity}",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    streamed = Streamed(tmp_path, postgres)
+    streamed.run(SYNC)
+    for statements in (
+        [f"INSERT INTO t SELECT repeat('k', 500) || i % 2, i, 'a', {BIG} FROM generate_series(1, 6) i"],
+        [
+            "UPDATE t SET name = 'b' WHERE id = 1",
+            "UPDATE t SET id = 20 WHERE id = 2",
+            "UPDATE t SET id = 30, name = 'c', big = 'small' WHERE id = 3",
+            "UPDATE t SET part = repeat('l', 500), name = 'd' WHERE id = 4",
+            "DELETE FROM t WHERE id = 5",
+        ],
+    ):
+        postgres.run(*statements)
+        streamed.run(SYNC)
+    assert [tuple(row.values()) for row in streamed.rows()] == postgres.rows("SELECT * FROM t ORDER BY part, id::text")
+
+
+def test_variables_of_libpq_change_no_value(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGDATESTYLE", "SQL, DMY")
+    monkeypatch.setenv("PGTZ", "Asia/Kolkata")
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    monkeypatch.setenv("PGOPTIONS", "-c bytea_output=escape")
+    row = "'2020-02-01', '[2020-02-01,2020-02-03)', '2020-02-01 10:00Z', '[2020-02-01 10:00Z,)', U&'\\00e9', '\\x00ff'"
+    columns = "d date, ds daterange, at timestamptz, ats tstzrange, name text, content bytea"
+    postgres.run(f"CREATE TABLE t (id int PRIMARY KEY, {columns})", "CREATE PUBLICATION p FOR TABLE t")
+    postgres.run(f"INSERT INTO t VALUES (1, {row})")
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    streamed.run(SYNC)
+    postgres.run(f"INSERT INTO t VALUES (2, {row})")
+    streamed.run(SYNC)
+    copied, came = streamed.rows()
+    assert copied == came | {"id": 1}
+    assert (came["d"], came["at"]) == (date(2020, 2, 1), datetime(2020, 2, 1, 10, tzinfo=UTC))
+    assert (came["ds"], came["ats"]) == ("[2020-02-01,2020-02-03)", '["2020-02-01 10:00:00+00",)')
+    assert (came["name"], came["content"]) == ("é", b"\x00\xff")
 
 
 @pytest.mark.slow

@@ -80,13 +80,14 @@ def _reads_database(config: PipelineConfig) -> bool:
 
 
 def _copy_again(config: PipelineConfig, table: str | None, *, yes: bool, as_json: bool) -> None:
+    from freshet.pipeline.postgres.slots import START_OVER
     from freshet.pipeline.sync.database_resync import planned_resync
 
     planned = planned_resync(config, table)
     tables, slots = [*planned.tables, *planned.gone], planned.new_slots
     for each in planned.sources:
         if each.refusal is not None:
-            complain(each.refusal)
+            complain(each.refusal.removesuffix(START_OVER).rstrip())
     if not yes:
         anew = f", drop slot {', '.join(slots)}" if slots else ""
         typer.confirm(f"Take all rows of {', '.join(tables)} away{anew}, and copy them again?", abort=True)

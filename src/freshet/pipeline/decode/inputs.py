@@ -154,6 +154,6 @@ def _hint(data_type: DataType, plan: DecodePlan, fact: Fact | None) -> str:
         if fact is not None and (fact.name or plan.dialect.named_times):
             takes_numbers = unit_of(data_type, plan.dialect, fact) is not None
             return "" if takes_numbers else f" (its schema calls it {fact.name or 'no time'})"
-        takes_mode = plan.dialect.numeric_times == "isostring" and not plan.is_binlog
+        takes_mode = plan.dialect.numeric_times == "isostring" and not plan.captures_changes  # theirs was said
         return " (numbers need time_precision_mode)" if takes_mode else ""
     return " (exactly)" if data_type.root is TypeRoot.DECIMAL else ""

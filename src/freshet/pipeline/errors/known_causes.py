@@ -40,6 +40,8 @@ _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|There is
 
 _FULL_OF_OURS: Final = "free some space on that disk"
 """What our own errors say, which name the file."""
+_SCRATCH: Final = "TMPDIR"
+"""The same of errors of files on the scratch disk."""
 
 _NO_FILE_SYSTEM: Final = re.compile(
     r"Class (?P<name>[\w.]+FileSystem) not found|No FileSystem for scheme \"?(?P<scheme>[\w+.-]+)"
@@ -206,9 +208,9 @@ def full_scratch(text: str, local_dir: str) -> str:
 
 
 def full_checkpoint(text: str, checkpoint: str) -> str | None:
-    """Where a text of Spark's, raised between batches, says that a disk is full: the checkpoint's; else None."""
+    """Where a text, raised between batches, says that a disk is full and not which: the checkpoint's; else None."""
     match = _FULL.search(text)
-    if match is None:
+    if match is None or _FULL_OF_OURS in text or _SCRATCH in text:
         return None
     return (
         f"checkpoint {checkpoint} cannot be written: {match[0]}. Make room on its disk, or grow it, and start again: "

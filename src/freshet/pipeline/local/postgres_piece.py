@@ -17,7 +17,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.repeating_errors import error_document
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.postgres.change_block import ChangeBlock
-from freshet.pipeline.postgres.change_records import records_of
+from freshet.pipeline.postgres.change_records import records_of, refuse_other_identity
 from freshet.pipeline.postgres.copied_block import CopiedBlock, CopiedRows
 from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
@@ -65,11 +65,13 @@ class ChangesOfStream(Frozen):
         stream = self.stream
         if self.spilled:
             stream = replace(stream, messages=read_all(self.spilled))
-        records = records_of(
+        messages, records = records_of(
             stream.messages, stream.forms, self.versions, self.first_number, begins_inside=self.begins_inside
         )
+        stream = replace(stream, messages=messages)
         if self.rule is not None:
             stream, records = self.rule.applied(stream, records)
+        refuse_other_identity(records, stream.forms)
         for start in range(0, len(records), MIXED_RECORDS):
             yield ChangeBlock(stream, records.taken(np.s_[start : start + MIXED_RECORDS]))
 

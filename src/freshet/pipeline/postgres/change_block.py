@@ -157,7 +157,7 @@ class ChangeBlock(PostgresBlock):
         kind = int(records.kinds[index])
         transaction = self.stream.transactions[int(records.transactions[index])]
         before = None
-        if not (records.has_key_only[index] and kind == DELETE) and not records.is_moved[index]:
+        if not records.has_key_only[index] and not records.is_moved[index]:
             before = row_before(self.stream.messages, records, index, form)
         after = None if kind == DELETE else row_of(self.stream.messages, records, index, form)
         return {

@@ -7,14 +7,15 @@
 | T | one for each table |
 
 Of REPLICA IDENTITY FULL the old row comes with each update, and says whether the key is another one; else the old key
-comes where it is. An update counts as two in the numbers of records, a truncate as its tables, so that numbers can be
+comes where it is, or where it has a value that lies apart (TOAST): the new row does not bring it then, and is given it
+from there. An update counts as two in the numbers of records, a truncate as its tables, so that numbers can be
 told from the kinds of messages alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 
 from freshet._frozen import Frozen
 from freshet.pipeline.decode.json_value import JsonValue
+from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.wire import (
     BEGIN,
@@ -48,6 +50,8 @@ from freshet.pipeline.postgres.wire import (
 
 Mask = npt.NDArray[np.bool_]
 
+INDEX: Final = "i"
+"""The replica identity by another index than that of the primary key."""
 NOWHERE: Final = -1
 """In place of the position of a row that a record does not have."""
 _WEIGHTS: Final = np.zeros(256, np.int64)
@@ -137,6 +141,18 @@ class ChangeRecords(Frozen):
         return found.taken(np.argsort(found.numbers, kind="stable"))
 
 
+def refuse_other_identity(records: ChangeRecords, forms: Sequence[TableForm]) -> None:
+    """Raises where updates or deletions come with the columns of another index than the key's: deletions do not say
+    which row goes, and updates not that a key is another one."""
+    for number in distinct(records.forms):
+        if forms[number].relation.identity == INDEX and (records.kinds[records.forms == number] != INSERT).any():
+            raise StoppedByRecordError(
+                f"table {forms[number].relation} had REPLICA IDENTITY USING INDEX when rows were changed: deletions "
+                "came without the primary key, and updates of it without the one before. Give it REPLICA IDENTITY "
+                "DEFAULT, or FULL, and copy it again: freshet resync FILE --table TABLE"
+            )
+
+
 def records_of(
     messages: Messages,
     forms: Sequence[TableForm],
@@ -144,16 +160,17 @@ def records_of(
     first_number: int,
     *,
     begins_inside: bool,
-) -> ChangeRecords:
-    """The records of messages. `versions` are the forms of each table by its oid: numbers of the messages from which
-    they hold, and their own numbers. With `begins_inside` a transaction is open at the first message."""
+) -> tuple[Messages, ChangeRecords]:
+    """The records of messages, and what they are positions in: the messages, and rows with the whole key behind them.
+    `versions` are the forms of each table by its oid: numbers of the messages from which they hold, and their own
+    numbers. With `begins_inside` a transaction is open at the first message."""
     octets, kinds = messages.octets, messages.kinds
     weights = weights_of(messages)
     before = np.cumsum(weights) - weights + first_number
     of_transaction = np.cumsum(kinds == BEGIN) - (0 if begins_inside else 1)
     chosen = np.flatnonzero((weights > 0) & (kinds != TRUNCATE))
     oids = numbers(octets, messages.starts[chosen] + 1, 4)
-    parts = [_nothing()]
+    parts, keyed = [_nothing()], _RowsBehind(len(messages.data), [])
     for oid in distinct(oids):
         if oid not in versions:
             continue
@@ -164,7 +181,7 @@ def records_of(
             rows = own[of_form == form]
             if forms[form].is_taken:
                 numbered = before[rows], of_transaction[rows]
-                parts += _of_form(messages, messages.starts[rows], kinds[rows], form, forms[form], *numbered)
+                parts += _of_form(messages, messages.starts[rows], kinds[rows], form, forms[form], *numbered, keyed)
     for index in np.flatnonzero(kinds == TRUNCATE).tolist():
         start = int(messages.starts[index])
         for place, oid in enumerate(truncated_oids(messages.data[start : start + int(6 + 4 * weights[index])])):
@@ -172,11 +189,34 @@ def records_of(
             held = int(np.searchsorted(since, index, side="right")) - 1
             if held >= 0 and forms[int(which[held])].is_taken:
                 parts.append(_truncate(int(which[held]), int(before[index]) + place, int(of_transaction[index])))
-    return ChangeRecords.joined(parts)
+    if keyed.rows:
+        messages = Messages(b"".join([messages.data, *keyed.rows]), messages.starts)
+    return messages, ChangeRecords.joined(parts)
+
+
+@dataclass
+class _RowsBehind:
+    """Rows that are put behind the data of messages, which ends at `end` with them."""
+
+    end: int
+    rows: list[bytes]
+
+    def added(self, row: bytes) -> int:
+        """The position that it gets."""
+        self.rows.append(row)
+        self.end += len(row)
+        return self.end - len(row)
 
 
 def _of_form(
-    messages: Messages, at: Positions, kinds: Kinds, number: int, form: TableForm, numbers_: Positions, of: Positions
+    messages: Messages,
+    at: Positions,
+    kinds: Kinds,
+    number: int,
+    form: TableForm,
+    numbers_: Positions,
+    of: Positions,
+    keyed: _RowsBehind,
 ) -> list[ChangeRecords]:
     """The records of changes of one table in one form."""
     octets, count = messages.octets, len(form.relation.columns)
@@ -188,9 +228,11 @@ def _of_form(
     if len(updated):
         old = tuples_at(octets, at[updated] + 6, count)
         news[updated] = old.ends + 1
-        is_key = marks[updated] == KEY
         new = tuples_at(octets, old.ends + 1, count)
-        is_other[updated] = is_key | _has_other_key(messages.data, old, new, form)
+        is_other[updated] = _has_other_key(messages.data, old, new, form)
+        lacks = np.logical_or.reduce([new.kinds[index] == UNCHANGED for index in form.key_indexes])
+        for row in np.flatnonzero(lacks).tolist():
+            news[updated[row]] = keyed.added(_with_key(messages.data, old, new, row, form))
     whole = ChangeRecords(
         np.full(len(at), number),
         kinds,
@@ -227,6 +269,16 @@ def _has_other_key(data: bytes, old: Tuples, new: Tuples, form: TableForm) -> Ma
         differs = pc.not_equal(old_texts, new_texts).fill_null(False).to_numpy(zero_copy_only=False)
         found |= differs
     return found
+
+
+def _with_key(data: bytes, old: Tuples, new: Tuples, row: int, form: TableForm) -> bytes:
+    """A new row, with the values of its key that were not sent as the row before has them."""
+    parts = [len(new.kinds).to_bytes(2, "big")]
+    for index, kinds in enumerate(new.kinds):
+        of = old if index in form.key_indexes and kinds[row] == UNCHANGED else new
+        begin, head = int(of.begins[index][row]), 5 if of.kinds[index][row] == TEXT else 1
+        parts.append(data[begin - head : begin + int(of.lengths[index][row])])
+    return b"".join(parts)
 
 
 def _with(records: ChangeRecords, **values: Any) -> ChangeRecords:

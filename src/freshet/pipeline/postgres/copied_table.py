@@ -24,6 +24,8 @@ CHUNK_ROWS_MIN, CHUNK_ROWS_MAX = 1_000, 500_000
 _PARTITIONED: Final = "p"
 _SINCE_14: Final = 140_000
 """Before, a range of pages reads the whole table."""
+_SINCE_18: Final = 180_000
+"""Before, no generated column is sent, though publications name them."""
 
 _DESCRIBE: Final = """
 SELECT c.relkind::text, c.reltuples::float8,
@@ -37,10 +39,10 @@ SELECT c.relkind::text, c.reltuples::float8,
        COALESCE(co.collprovider = 'c' AND co.collcollate IN ('C', 'POSIX')
                 OR co.collprovider = 'd' AND d.datcollate IN ('C', 'POSIX')
                    AND COALESCE(pg_catalog.to_jsonb(d) ->> 'datlocprovider', 'c') = 'c', true),
-       pg_catalog.array_position((i.indkey::int2[])[0:i.indnkeyatts - 1], a.attnum)
+       pg_catalog.array_position((i.indkey::int2[])[0:i.indnkeyatts - 1], a.attnum), a.attgenerated <> ''
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisprimary
 LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation
 LEFT JOIN pg_catalog.pg_namespace n ON n.oid = co.collnamespace
@@ -80,13 +82,15 @@ class CopiedTable(Frozen):
     def described(
         cls, session: psycopg.Connection[Any], schema: str, name: str, publication: str | None = None
     ) -> CopiedTable | None:
-        """The table as the catalogue has it now, without its generated columns; None where there is no such table. Of
-        columns and rows, what the publication has: the stream brings no change of others."""
+        """The table as the catalogue has it now; None where there is no such table. Of columns, generated ones too, and
+        of rows what the publication has: the stream brings no change of others."""
         named = sql.Identifier(schema, name).as_string(session)
         found = session.execute(_DESCRIBE.encode(), (named,)).fetchall()
         if not found:
             return None
         part = published_part(session, publication, schema, name)
+        if session.info.server_version < _SINCE_18 or part.columns is None:
+            found = [row for row in found if not row[11]]
         found = [row for row in found if part.columns is None or row[4] in part.columns]
         columns = tuple(CopiedColumn(*row[4:10]) for row in found)
         places = sorted((row[10], place) for place, row in enumerate(found) if row[10] is not None)

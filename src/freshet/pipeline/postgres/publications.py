@@ -14,6 +14,7 @@ from freshet.pipeline.config.model import PostgresConfig
 from freshet.pipeline.postgres.server import psycopg
 
 _SINCE_15: Final = 150_000
+_SHOWN_MAX: Final = 3
 _PART: Final = (
     b"SELECT attnames::text[], rowfilter FROM pg_publication_tables "
     b"WHERE pubname = %s AND schemaname = %s AND tablename = %s"
@@ -56,10 +57,14 @@ def publication_problems(session: psycopg.Connection[Any], config: PostgresConfi
         )
     published = published_tables(session, name)
     if not any(config.takes(*each) for each in published):
-        yield (
-            f"publication {name} has no table of {', '.join(config.tables)}: ALTER PUBLICATION {quoted(name)} ADD "
-            f"TABLE {', '.join(_matching(session, config)) or '<schema.table>'}"
-        )
+        matching = _matching(session, config)
+        what = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {', '.join(matching) or '<schema.table>'}"
+        if published and not matching:
+            what = (
+                "they are names as schema.table, in which * is any part (public.*), and no regular expressions; it has "
+                f"{', '.join(map('.'.join, published[:_SHOWN_MAX]))}{', …' if len(published) > _SHOWN_MAX else ''}"
+            )
+        yield f"publication {name} has no table of {', '.join(config.tables)}: {what}"
 
 
 def published_tables(session: psycopg.Connection[Any], name: str) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from psycopg import conninfo
 from freshet.pipeline.config.model import PostgresConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError
-from freshet.pipeline.postgres.value_texts import SETTINGS_OPTION
+from freshet.pipeline.postgres.value_texts import SETTINGS, SETTINGS_OPTION
 
 CONNECT_S: Final = 10
 _REFERENCE: Final = "env:"
@@ -25,6 +25,8 @@ _REFUSALS: Final = (
     "password authentication failed", "no pg_hba.conf entry", "no password supplied", "pg_hba.conf rejects",
     "certificate", "permission denied", "must be superuser or replication role", "is not permitted to log in",
 )  # fmt: skip
+_STRONGER: Final = {"PGDATESTYLE": "DateStyle", "PGTZ": "TimeZone"}
+"""Variables that libpq sends behind `options`, so that they count, and the settings that they are of."""
 _POOLED: Final = "unsupported startup parameter"
 _MISSING: Final = ("role ", "database ")
 
@@ -99,6 +101,8 @@ class ServerPlace:
         more: dict[str, Any] = {"replication": "database"} if replication else {}
         try:
             connection = psycopg.connect(conninfo.make_conninfo(self.conninfo(), **more), autocommit=True)
+            for name in [each for variable, each in _STRONGER.items() if variable in os.environ]:
+                connection.execute(f"SET {name} = '{SETTINGS[name]}'".encode())
             pid = None if replication else connection.execute(b"SELECT pg_backend_pid()").fetchone()
         except psycopg.Error as error:
             raise (_pooled(self) if _POOLED in str(error) else failure(self, error)) from error

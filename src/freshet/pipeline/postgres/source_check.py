@@ -42,6 +42,12 @@ def server_problems(config: PostgresConfig, lake_key: LakeKey) -> Iterator[str]:
 def server_warnings(config: PostgresConfig) -> Iterator[str]:
     """What should be known before a pipeline depends on a server."""
     with ServerPlace.of(config).session() as session:
+        if session.info.parameter_status("server_encoding") == "SQL_ASCII":
+            yield (
+                f"database {session.info.dbname} has the encoding SQL_ASCII, so its texts may be anything: one that is "
+                "no UTF-8 stops the copy and the stream. Leave tables that have such texts out of postgres.tables, and "
+                "of the publication"
+            )
         slot = slot_named(session, config.slot)
         if slot is not None and slot.safe_bytes is not None and slot.held_bytes is not None:
             yield (

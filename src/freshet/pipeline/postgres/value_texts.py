@@ -81,7 +81,9 @@ def text_converter(source: SourceType, data_type: DataType) -> TextsConverter:
 
 def misfit_reason(field: str, source: SourceType, data_type: DataType) -> str:
     """Why a value of a field is a dead letter."""
-    hint = " (one dimension that begins at 1 does)" if source.is_array else _HINTS.get(source.of.form, "")
+    hint = _HINTS.get(source.of.form, "")
+    if source.is_array:
+        hint = " (one dimension that begins at 1 does" + (hint.replace(" (", "; ", 1) or ")")
     return f"the value of field {field} does not fit {data_type}{hint}"
 
 
