@@ -2,6 +2,10 @@
 
 Each snapshot of a table has what the client knows of the moment that its batch ends at; in the end all is compared once
 more, with the database too, and Apache Paimon reads the same.
+
+The client's markers are transactions without rows. What it knows at one is what it knows at the transaction before, so
+a snapshot that holds a marker, and none that came later, has been compared with what there was at that marker if its
+batch ends there, and with what there was later else: markers need no comparison of their own.
 """
 
 from __future__ import annotations

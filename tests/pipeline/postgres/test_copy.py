@@ -13,7 +13,7 @@ import pytest
 
 from freshet import Catalog
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.local import postgres_copy, postgres_piece
+from freshet.pipeline.local import postgres_copy, postgres_piece, postgres_source
 from freshet.pipeline.local.postgres_copy import TableCopy
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.postgres import copied_table
@@ -81,6 +81,41 @@ def test_chunks_of_tables_that_are_new_are_read_once(
     monkeypatch.setattr(ChunkReader, "rows", counted)
     Streamed(tmp_path, postgres, snapshot="only", rules=RULES).run(SYNC)
     assert sum(read) == 1 + 50 + 1 + 50
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.usefixtures("small_chunks")
+def test_the_pieces_of_a_batch_are_planned_once(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a batch begins tables is asked without them."""
+    postgres.run(
+        "CREATE TABLE t (id bigint PRIMARY KEY, v bigint)",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 100) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    planned: list[str] = []
+    for kind in (TableCopy, postgres_source.PostgresSource):
+        _count(monkeypatch, kind, planned)
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    batches = len(streamed.run(SYNC))
+    assert batches > 2
+    # The copy is asked once more by the look that the first of its batches has.
+    assert (planned.count("PostgresSource"), planned.count("TableCopy")) == (batches, 2 * batches + 1)
+    planned.clear()
+    postgres.run("UPDATE t SET v = v + 1")
+    assert len(streamed.run(SYNC)) == 1
+    assert planned.count("PostgresSource") == 1
+
+
+def _count(monkeypatch: pytest.MonkeyPatch, kind: type[Any], planned: list[str]) -> None:
+    pieces = kind.pieces
+
+    def counted(*given: Any) -> Any:
+        planned.append(kind.__name__)
+        return pieces(*given)
+
+    monkeypatch.setattr(kind, "pieces", counted)
 
 
 PUBLISHED = {

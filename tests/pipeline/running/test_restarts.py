@@ -112,6 +112,7 @@ def test_waits_grow_and_a_good_while_begins_again() -> None:
     waits = [rule.next(number, ran_s=1.0) for number in range(6)]
     assert [each and each.wait_s for each in waits] == [2, 4, 8, 16, 32, None]
     assert rule.next(5, ran_s=600.0) == Restart(1, 2.0)
+    assert rule.next(5, ran_s=1.0, has_progressed=True) == Restart(1, 2.0)
     assert RestartRule(20).next(15, ran_s=1.0) == Restart(16, 60.0)
     assert RestartRule(0).next(0, ran_s=10_000.0) is None
 
@@ -131,6 +132,7 @@ def test_restarts_that_fail_before_the_query_starts_are_counted(
 
     monkeypatch.setattr(pipeline, "plan", away)
     now_s = 36_000.0
+    pipeline._gate.number = 7  # the batch in which it failed, hours before
     numbers = []
     while (restart := pipeline.wait_by(QUICK)) is not None and len(numbers) < 10:
         numbers.append(restart.number)
@@ -156,6 +158,18 @@ def test_a_single_pipeline_is_tried_again_until_that_is_given_up(pipelines: Pipe
         pipelines.runner(names="a", restarts=QUICK).run()
     assert (failed.value.kind, failed.value.exit_code) == (ErrorKind.RETRYABLE, 75)
     assert pipelines.tries["a"] == 4
+
+
+def test_restarts_count_anew_where_a_batch_more_was_done(pipelines: Pipelines, tmp_path: Path) -> None:
+    """One that fails in every batch, and twice in the last: each restart has brought it further but the last one."""
+    for number in range(2, 7):
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"id": number}) + "\n")
+    once = [RetryableError(f"batch {number}") for number in range(6)]
+    pipelines.errors = [each for error in once for each in (error, None)][:-1] + [RetryableError("again")] * 2
+    with pytest.raises(PipelineFailedError, match="pipeline 'a': again"):
+        pipelines.runner(names="a", restarts=RestartRule(2, first_wait_s=0.01)).run()
+    assert pipelines.rows("a") == 5
+    assert [each.restart and each.restart.number for each in pipelines.states] == [1, 1, 1, 1, 1, 1, 2]
 
 
 def test_any_other_cause_ends_all(pipelines: Pipelines) -> None:

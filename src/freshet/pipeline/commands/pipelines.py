@@ -55,7 +55,7 @@ def run(
         typer.Option(
             min=0,
             help="How often in a row a pipeline is started again that fails of what may pass (brokers or store away, "
-            "disk full, a lost conflict), after 2 s, 4 s, 8 s and so on. Ten minutes without a failure count as new.",
+            "disk full, a lost conflict), after 2 s, 4 s, 8 s and so on. A batch more ends the row, or ten minutes.",
         ),
     ] = 5,
     keep_going: Annotated[

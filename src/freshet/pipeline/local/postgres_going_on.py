@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from freshet.pipeline.checks.postgres_reach import sources_of
 from freshet.pipeline.config.model import PipelineConfig, PostgresConfig
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.exceptions import PipelineFailedError, Problem
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
 from freshet.pipeline.identity.checkpoint_offsets import finished_lines
@@ -17,6 +19,7 @@ from freshet.pipeline.postgres.publications import (
     PublishedTable,
     PublishedTables,
     narrowed_problems,
+    rekeyed_problems,
     remade_problems,
     taken_tables,
 )
@@ -51,6 +54,12 @@ def published_before(folder: CheckpointFolder, index: int) -> PublishedTables:
     return {(schema, table): PublishedTable(*each) for schema, table, *each in document}
 
 
+def lake_key(config: PipelineConfig, index: int) -> frozenset[str]:
+    """The columns of a source's tables that the key of the pipeline's table is made of; none where `sync` compares keys
+    itself, table by table."""
+    return frozenset() if isinstance(config, SyncPipelineConfig) else plan_decoding(config, index).key_fields
+
+
 def write_published(folder: CheckpointFolder, index: int, tables: PublishedTables) -> None:
     """Has it say these tables."""
     folder.replace(published_name(index), json.dumps([[*name, *each] for name, each in tables.items()]))
@@ -69,6 +78,7 @@ def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig)
         slot = slot_named(session, source.slot)
         before, now = published_before(folder, index), taken_tables(session, source)
         changed = [*narrowed_problems(session, source, before, now), *remade_problems(source, before, now)]
+        changed += rekeyed_problems(lake_key(config, index), before, now)
     with place.session(replication=True) as connection:
         identity = identify(connection)
     try:

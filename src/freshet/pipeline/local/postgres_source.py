@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -34,7 +34,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy
-from freshet.pipeline.local.postgres_going_on import known_quiet, published_before, quiet_name, write_published
+from freshet.pipeline.local.postgres_going_on import known_quiet, quiet_name
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
 from freshet.pipeline.local.postgres_tables import CopiedTables
@@ -42,15 +42,7 @@ from freshet.pipeline.local.source import Piece
 from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction, keys_have_moved, transactions_of, weights_of
 from freshet.pipeline.postgres.copy_rule import CopyRule
-from freshet.pipeline.postgres.copy_state import TableName
 from freshet.pipeline.postgres.lsn import lsn_text
-from freshet.pipeline.postgres.publications import (
-    narrowed_problems,
-    publication_problems,
-    remade_problems,
-    remade_table,
-    taken_tables,
-)
 from freshet.pipeline.postgres.received import MessageSpan, end_held
 from freshet.pipeline.postgres.receiver import Receiver
 from freshet.pipeline.postgres.replication import ReplicationStream
@@ -91,32 +83,40 @@ def _holds_nothing(table: SourceTable) -> int | None:
 
 
 def postgres_source(
-    config: SourceConfig, folder: WritableCheckpoint, index: int, held: HeldBatch = _holds_nothing
+    config: SourceConfig,
+    folder: WritableCheckpoint,
+    index: int,
+    held: HeldBatch = _holds_nothing,
+    lake_key: Collection[str] = (),
 ) -> PostgresSource:
-    """The source of a pipeline file."""
+    """The source of a pipeline file; `lake_key`: see `postgres_going_on`."""
     assert config.postgres is not None, "the source is a database"
-    return PostgresSource(config.postgres, config.unavailable_value_placeholder, folder, index, held)
+    return PostgresSource(config.postgres, config.unavailable_value_placeholder, folder, index, held, lake_key)
 
 
 class PostgresSource:
     """A `Source`; used by the thread of its query alone."""
 
     def __init__(
-        self, config: PostgresConfig, placeholder: str, folder: WritableCheckpoint, index: int, held: HeldBatch
+        self,
+        config: PostgresConfig,
+        placeholder: str,
+        folder: WritableCheckpoint,
+        index: int,
+        held: HeldBatch,
+        lake_key: Collection[str],
     ) -> None:
         self._config, self._placeholder = config, placeholder
         self._folder, self._index = folder, index
         self._place = ServerPlace.of(config)
         self._receiver: Receiver | None = None
         self._catalog = SourceCatalog(self._place, config)
-        self._tables = CopiedTables(self._place, config, folder, index)
+        self._tables = CopiedTables(self._place, config, folder, index, lake_key)
         self._copy = TableCopy(self._place, self._catalog, self._tables, folder, index, held)
         self._relations: dict[int, Relation] = {}
         """As they were at the start of what is held."""
         self._first: str | None = None
         self._timeline = 0
-        self._oids: dict[TableName, int] = {}
-        """Of the tables that are known, by their names."""
         self._bound: int | None = None
         self._is_bound = False
         self._looked_s = 0.0
@@ -274,20 +274,7 @@ class PostgresSource:
         return stream
 
     def _look_at_publication(self, session: psycopg.Connection[Any]) -> None:
-        """Refuses one that lacks what it had when it was last looked at, which is written down."""
-        problems = list(publication_problems(session, self._config))
-        before = published_before(self._folder, self._index)
-        now = self._tables.published = taken_tables(session, self._config)
-        if not problems:
-            problems += narrowed_problems(session, self._config, before, now)
-            problems += remade_problems(self._config, before, now)
-        if problems:
-            raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
-        for name in before.keys() - now.keys():
-            _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
-        if now != before:
-            write_published(self._folder, self._index, now)
-        self._oids |= {name: each.oid for name, each in now.items()}
+        self._tables.look(session)
         self._looked_s = time.monotonic()
 
     def _look_again(self) -> None:
@@ -301,11 +288,6 @@ class PostgresSource:
         except PipelineFailedError as error:
             if error.kind is not ErrorKind.RETRYABLE:  # else the stream says so itself
                 raise
-
-    def _refuse_remade(self, relation: Relation) -> None:
-        """Raises where changes are of another table than the one that had this name."""
-        if self._oids.setdefault((relation.schema, relation.name), relation.oid) != relation.oid:
-            raise PipelineFailedError(remade_table(relation.schema, relation.name), kind=ErrorKind.INVALID_REQUEST)
 
     def _confirm_quiet(self, receiver: Receiver) -> None:
         """Lets the server go on where it has had nothing for this stream: first it is written down that this is why the
@@ -400,8 +382,9 @@ class PostgresSource:
         held: dict[int, int] = {}
 
         def numbered(relation: Relation) -> int:
-            self._refuse_remade(relation)
-            forms.append(self._catalog.form(relation))
+            form = self._catalog.form(relation)
+            self._tables.refuse_other(form)
+            forms.append(form)
             held[relation.oid] = len(forms) - 1
             return len(forms) - 1
 

@@ -7,32 +7,84 @@ at the publication that finds it. A table that has another name than before is n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Final
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
 
 from freshet.pipeline.config.model import PostgresConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.postgres_going_on import ended_name
+from freshet.pipeline.local.postgres_going_on import ended_name, published_before, write_published
+from freshet.pipeline.postgres.catalog import DEFAULT, FULL
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
-from freshet.pipeline.postgres.publications import PublishedTables, taken_tables
-from freshet.pipeline.postgres.server import ServerPlace
+from freshet.pipeline.postgres.publications import (
+    PublishedTables,
+    narrowed_problems,
+    publication_problems,
+    rekeyed_problems,
+    rekeyed_table,
+    remade_problems,
+    remade_table,
+    taken_tables,
+)
+from freshet.pipeline.postgres.server import ServerPlace, psycopg
+from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.wire import Relation
 
 _NO_OID: Final = 0
+_LOG: Final = logging.getLogger(__name__)
 
 
 class CopiedTables:
     """The copied tables of one source; used by the thread of its query alone."""
 
-    def __init__(self, place: ServerPlace, config: PostgresConfig, folder: WritableCheckpoint, index: int) -> None:
-        self._place, self._config, self._folder = place, config, folder
+    def __init__(
+        self,
+        place: ServerPlace,
+        config: PostgresConfig,
+        folder: WritableCheckpoint,
+        index: int,
+        lake_key: Collection[str] = (),
+    ) -> None:
+        """`lake_key`: see `postgres_going_on`."""
+        self._place, self._config, self._folder, self._index = place, config, folder, index
+        self._lake_key = lake_key
         self._name, self._ended_name = f"postgres-{index}-copied", ended_name(index)
         self._known: dict[TableName, int] | None = None
         """Their oids, by their names."""
         self.published: PublishedTables = {}
         """What the publication had when it was last looked at."""
+        self._seen: dict[TableName, tuple[int, Sequence[str]]] = {}
+        """Oids and keys of the tables that are known."""
+
+    def look(self, session: psycopg.Connection[Any]) -> None:
+        """Refuses a publication that lacks what it had when it was last looked at, which is written down."""
+        problems = list(publication_problems(session, self._config))
+        before = published_before(self._folder, self._index)
+        now = self.published = taken_tables(session, self._config)
+        if not problems:
+            problems += narrowed_problems(session, self._config, before, now)
+            problems += remade_problems(self._config, before, now)
+            problems += rekeyed_problems(self._lake_key, before, now)
+        if problems:
+            raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
+        for name in before.keys() - now.keys():
+            _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
+        if now != before:
+            write_published(self._folder, self._index, now)
+        self._seen |= {name: (each.oid, each.key or ()) for name, each in now.items()}
+
+    def refuse_other(self, form: TableForm) -> None:
+        """Raises where changes are of another table than the one that had this name, or one of another key."""
+        relation = form.relation
+        name = relation.schema, relation.name
+        oid, key = self._seen.setdefault(name, (relation.oid, form.key))
+        problem = remade_table(*name) if oid != relation.oid else None
+        if problem is None and relation.identity in (DEFAULT, FULL):
+            problem = rekeyed_table(self._lake_key, *name, key, form.key)
+        if problem is not None:
+            raise PipelineFailedError(problem, kind=ErrorKind.INVALID_REQUEST)
 
     def begin(self) -> CopyState | None:
         """The copy of a pipeline that begins; None where nothing is copied."""

@@ -6,7 +6,7 @@ so it is looked at before each stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from freshet._frozen import Frozen
@@ -18,6 +18,14 @@ _SHOWN_MAX: Final = 3
 _PART: Final = (
     b"SELECT attnames::text[], rowfilter FROM pg_publication_tables "
     b"WHERE pubname = %s AND schemaname = %s AND tablename = %s"
+)
+
+
+_PRIMARY_KEY: Final = (
+    "ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
+    "AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
+    "WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate "
+    "ORDER BY array_position(i.indkey::int[], a.attnum::int))"
 )
 
 
@@ -75,12 +83,14 @@ def published_tables(session: psycopg.Connection[Any], name: str) -> list[tuple[
 
 class PublishedTable(NamedTuple):
     """A table of a publication: the condition of its rows, in SQL, which one of its name it is, which one of its name
-    the publication is, and since when it is in it: a number that is another one where it was taken out in between."""
+    the publication is, since when it is in it: a number that is another one where it was taken out in between, and the
+    columns of its primary key."""
 
     row_filter: str | None
     oid: int
     publication_oid: int
     entry_oid: int | None = None
+    key: Sequence[str] | None = None
 
 
 PublishedTables = Mapping[tuple[str, str], PublishedTable]
@@ -95,7 +105,7 @@ def taken_tables(session: psycopg.Connection[Any], config: PostgresConfig) -> Pu
         of_schemas = "LEFT JOIN pg_publication_namespace s ON s.pnpubid = u.oid AND s.pnnspid = n.oid "
     query = (
         f"SELECT p.schemaname::text, p.tablename::text, {row_filter}, c.oid::bigint, u.oid::bigint, "
-        f"coalesce(e.oid, {schema_entry})::bigint FROM pg_publication_tables p "
+        f"coalesce(e.oid, {schema_entry})::bigint, {_PRIMARY_KEY} FROM pg_publication_tables p "
         "JOIN pg_publication u USING (pubname) JOIN pg_namespace n ON n.nspname = p.schemaname "
         "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
         f"LEFT JOIN pg_publication_rel e ON e.prpubid = u.oid AND e.prrelid = c.oid {of_schemas}"
@@ -161,6 +171,33 @@ def remade_table(schema: str, table: str) -> str:
         f"table {quoted(schema)}.{quoted(table)} is another one than before (dropped and made again, or another was "
         "given its name): the lake has the rows of the one before, and may lack some of its own. Copy it again: "
         "freshet resync FILE --table TABLE. Or leave it out of postgres.tables, and what the lake has of it stays"
+    )
+
+
+def rekeyed_problems(lake_key: Collection[str], before: PublishedTables, now: PublishedTables) -> Iterator[str]:
+    """Tables whose rows are not kept apart any more in the table of the lake, whose key is made of these columns."""
+    for name, found in now.items():
+        held = before.get(name)
+        if held is not None and held.oid == found.oid and found.key is not None:
+            problem = rekeyed_table(lake_key, *name, held.key or (), found.key)
+            yield from () if problem is None else [problem]
+
+
+def rekeyed_table(
+    lake_key: Collection[str], schema: str, table: str, before: Sequence[str], now: Sequence[str]
+) -> str | None:
+    """What to say of a table that had a key of these columns, and has another one, or none."""
+    kept_apart, are_kept_apart = (bool(key) and set(key) <= set(lake_key) for key in (before, now))
+    if are_kept_apart or not kept_apart:
+        return None
+    name, was, of = f"{quoted(schema)}.{quoted(table)}", ", ".join(before), ", ".join(sorted(lake_key))
+    what = (
+        f"the primary key of table {name} is {', '.join(now)}" if now else f"table {name} has no primary key any more"
+    )
+    return (
+        f"{what} (it was {was}), and the key of the table of the lake is made of {of}: several rows of the source "
+        f"would be one. If that is meant, or each row has {of} of its own, copy the rows again and go on: freshet "
+        "resync FILE. Else give them a table with the other key, under another name, with another checkpoint and slot"
     )
 
 

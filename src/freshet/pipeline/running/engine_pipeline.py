@@ -46,6 +46,11 @@ class Gate:
         self.done = 0
         """Batches since the last start."""
 
+    @property
+    def reached(self) -> int:
+        """The batch that runs, has failed or comes next; 0 where none has begun yet."""
+        return 0 if self.number is None else self.number + (not self.is_in_batch)
+
     def close(self) -> None:
         """Lets no other batch begin."""
         self._ends.set()

@@ -176,13 +176,14 @@ def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCh
 
         return kafka_source(source, checkpoint, index)
     if source.postgres is not None:
+        from freshet.pipeline.local.postgres_going_on import lake_key
         from freshet.pipeline.local.postgres_source import postgres_source
 
         if isinstance(config, SyncPipelineConfig):
             from freshet.pipeline.sync.sync_tables import last_batch_of
 
             return postgres_source(source, checkpoint, index, partial(last_batch_of, config))
-        return postgres_source(source, checkpoint, index)
+        return postgres_source(source, checkpoint, index, lake_key=lake_key(config, index))
     if source.files is not None:
         from freshet.pipeline.local.file_source import file_source
 

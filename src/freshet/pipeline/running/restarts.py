@@ -3,8 +3,8 @@
     fails        1st   2nd   3rd   4th   5th   6th
     waits        2 s   4 s   8 s   16 s  32 s  given up
 
-Only failures that are worth another try are tried again. A pipeline that has run for `reset_s` before it failed begins
-at the first wait again.
+Only failures that are worth another try are tried again. A pipeline that came further than at the failure before, or
+has run for `reset_s`, begins at the first wait again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class RestartRule(Frozen):
     wait_max_s: float = 60.0
     reset_s: float = 600.0
 
-    def next(self, number: int, ran_s: float) -> Restart | None:
+    def next(self, number: int, ran_s: float, *, has_progressed: bool = False) -> Restart | None:
         """What follows a failure `ran_s` after the `number`-th restart in a row; None where it is given up."""
-        following = 1 if ran_s >= self.reset_s else number + 1
+        following = 1 if has_progressed or ran_s >= self.reset_s else number + 1
         if following > self.count_max:
             return None
         return Restart(following, min(self.wait_max_s, self.first_wait_s * 2 ** (following - 1)))

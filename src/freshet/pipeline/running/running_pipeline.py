@@ -56,6 +56,8 @@ class RunningPipeline:
         self._gate = Gate(config.name, run_ends)
         self._topic_ids = topic_ids
         self._restart_number = 0
+        self._reached = 0
+        """The batch that it had come to when it failed."""
         self._started_s = time.monotonic()
         self._planned = config
         self._checkpoint: CheckpointFolder | None = None
@@ -145,7 +147,9 @@ class RunningPipeline:
     def wait_by(self, rule: RestartRule) -> Restart | None:
         """Waits for another start as the rule says; None where it says that this is given up."""
         now_s = time.monotonic()
-        restart = rule.next(self._restart_number, now_s - self._started_s)
+        reached = self._gate.reached
+        has_progressed, self._reached = reached > self._reached, max(reached, self._reached)
+        restart = rule.next(self._restart_number, now_s - self._started_s, has_progressed=has_progressed)
         if restart is not None:
             self._restart_number, self.waits_until_s = restart.number, now_s + restart.wait_s
         return restart

@@ -156,6 +156,8 @@ def planned_resync(config: PipelineConfig, table: str | None) -> Resync:
         )
     if table is not None and table not in rows:
         raise InvalidRequestError(f"{config.name!r} writes no table {table}; its tables are: {', '.join(rows)}")
+    if not isinstance(config, SyncPipelineConfig):
+        table = None  # it is the one that there is
     chosen = list(rows) if table is None else [table]
     wanted = None if table is None else {(each.schema, each.table) for each in rows[table].source_tables}
     found = []
