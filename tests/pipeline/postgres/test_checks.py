@@ -14,6 +14,7 @@ from freshet import Catalog
 from freshet.pipeline.checks.postgres_reach import database_problems, database_warnings
 from freshet.pipeline.commands.slots import drop_slot, slots
 from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError
 from freshet.pipeline.local import postgres_source
@@ -26,6 +27,7 @@ from freshet.pipeline.postgres.slots import Identity, identify
 from freshet.pipeline.running.local_pipeline import LocalPipelines
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.sync.routing_report import refusals, routed_tables
 from tests.kit.postgres_server import USER
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import ALWAYS, SYNC, Streamed
@@ -54,6 +56,19 @@ def test_what_a_server_lacks(tmp_path: Path, postgres: PostgresSource, name: str
     found = database_problems([Streamed(tmp_path, postgres, snapshot="initial").config(SYNC)])
     assert wanted in "\n".join(map(str, found))
     assert bool(found) is bool(wanted)
+
+
+def test_what_becomes_of_each_table_is_said_before_the_first_run(tmp_path: Path, postgres: PostgresSource) -> None:
+    postgres.run(
+        'CREATE TABLE t (id bigint PRIMARY KEY, a int, "_KEY_id" int)', "CREATE TABLE u (a int)",
+        "ALTER TABLE u REPLICA IDENTITY FULL", "CREATE PUBLICATION p FOR TABLE t, u",
+    )  # fmt: skip
+    config = Streamed(tmp_path, postgres, snapshot="initial").config(SYNC)
+    assert isinstance(config, SyncPipelineConfig)
+    routed = routed_tables(config) or []
+    said = {each.target: each.text for each in routed}
+    assert said["db.t"] == "is created: 2 columns, key id, without '_KEY_id', which cannot be a column"
+    assert [each for each in refusals(config, routed) if "name no key" in each and "without_key: append" in each]
 
 
 def test_patterns_that_take_no_table_are_told_what_they_are(tmp_path: Path, postgres: PostgresSource) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Iterator, Sequence
 from freshet.pipeline.config.model import PipelineConfig, PostgresConfig
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import KeyPath, PipelineFailedError, Problem
+from freshet.pipeline.postgres.catalog import SourceCatalog
+from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.publications import published_tables
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.source_check import server_problems, server_warnings
+from freshet.pipeline.postgres.table_form import TableForm
 
 
 def database_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
@@ -34,12 +37,14 @@ def sources_of(config: PipelineConfig) -> list[tuple[KeyPath, PostgresConfig]]:
     ]
 
 
-def tables_read(source: PostgresConfig) -> list[tuple[str, str, str]]:
-    """Database, schema and name of the tables that a source reads."""
-    with ServerPlace.of(source).session() as session:
-        database = session.info.dbname
-        found = published_tables(session, source.publication)
-        return [(database, *each) for each in found if source.takes(*each)]
+def tables_read(source: PostgresConfig) -> list[TableForm]:
+    """The tables that a source reads, as the catalogue has them now."""
+    place = ServerPlace.of(source)
+    catalog = SourceCatalog(place, source)
+    with place.session() as session:
+        named = [each for each in published_tables(session, source.publication) if source.takes(*each)]
+        found = [CopiedTable.described(session, *each, source.publication) for each in named]
+    return [catalog.form_of(each) for each in found if each is not None]
 
 
 def _problems(config: PipelineConfig) -> Iterator[Problem]:

@@ -36,9 +36,7 @@ from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.lsn import lsn_of, lsn_text
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.shared_snapshot import SharedSnapshot
-from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.transactions import TransactionSnapshot
-from freshet.pipeline.postgres.wire import Relation, RelationColumn
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue
 
@@ -46,7 +44,6 @@ CHUNKS_MAX: Final = 8
 """In a batch, of one or more tables: more than one, so that workers read side by side."""
 _CHUNK_BITS: Final = 32
 """Rows of a chunk are numbered from its own number on."""
-_NO_OID: Final = 0
 
 HeldBatch = Callable[[SourceTable], int | None]
 """The last batch that the target of a source table has; None where there is none."""
@@ -110,7 +107,7 @@ class TableCopy:
             if table is None:
                 continue
             now_us = time.time_ns() // 1000
-            rows = CopiedRows(self._form(table), f"{topic}.copy", BegunTransaction(begun.lsn, now_us, 0))
+            rows = CopiedRows(self._catalog.form_of(table), f"{topic}.copy", BegunTransaction(begun.lsn, now_us, 0))
             ranges = [(chunk.after, chunk.until) for chunk in own] if table.key else table.page_ranges
             for number, (after, until) in enumerate(ranges, 0 if begun.copy is None else begun.copy.of(name).count):
                 numbered = number << _CHUNK_BITS
@@ -182,13 +179,6 @@ class TableCopy:
         if table is not None and progress.chunks and progress.key not in ("", table.key_text):
             raise other_key(f"{table.schema}.{table.name}")
         return table
-
-    def _form(self, table: CopiedTable) -> TableForm:
-        keys = {table.columns[place].name for place in table.key}
-        columns = tuple(
-            RelationColumn(each.name, each.type_oid, each.modifier, each.name in keys) for each in table.columns
-        )
-        return self._catalog.form(Relation(_NO_OID, table.schema, table.name, "d", columns))
 
     def _read_again(
         self, begun: CopyState | None, chunks: dict[TableName, tuple[Chunk, ...]], end: str

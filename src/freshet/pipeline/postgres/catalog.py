@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from freshet.pipeline.config.model import PostgresConfig
+from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.source_types import LOOK_UP, SourceType, TypesSeen, UserType
 from freshet.pipeline.postgres.table_form import TableForm
-from freshet.pipeline.postgres.wire import Relation
+from freshet.pipeline.postgres.wire import Relation, RelationColumn
 
+_NO_OID: Final = 0
 DEFAULT, FULL = "d", "f"
 """Replica identities with which a relation says whether its table has a primary key."""
 _KEY: Final = """
@@ -43,6 +45,14 @@ class SourceCatalog:
         if found is None:
             found = self._forms[relation] = self._asked(relation)
         return found
+
+    def form_of(self, table: CopiedTable) -> TableForm:
+        """The form of a table that is copied: as the relation of its changes would say."""
+        keys = {table.columns[place].name for place in table.key}
+        columns = tuple(
+            RelationColumn(each.name, each.type_oid, each.modifier, each.name in keys) for each in table.columns
+        )
+        return self.form(Relation(_NO_OID, table.schema, table.name, DEFAULT, columns))
 
     @property
     def database(self) -> str:

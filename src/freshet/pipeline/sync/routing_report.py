@@ -30,6 +30,7 @@ from freshet.storage.model.sql_type import parse_sql_type
 
 SAMPLE: Final = 2000
 _NO: Final = "cannot be"
+_CATALOGUE: Final = "none yet, so says the catalogue"
 _FINEST: Final = "TIMESTAMP(9) WITH LOCAL TIME ZONE"
 _NARROW_TIMES: Final = ((TypeRoot.TIME, STRING), (TypeRoot.TIMESTAMP_LTZ, _FINEST))
 """Columns of these types, where records say that."""
@@ -52,7 +53,10 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
     if source.postgres is not None:
         from freshet.pipeline.checks.postgres_reach import tables_read
 
-        return [_routed(config, SourceTable(*each), None) for each in tables_read(source.postgres)]
+        return [
+            _routed(config, each.source_table, DescribedTable(each.columns, each.key, True, _CATALOGUE, knows_key=True))
+            for each in tables_read(source.postgres)
+        ]
     brokers, records = brokers_of(source), sample_records(source, SAMPLE)
     if brokers is None or records is None:
         return None
@@ -130,8 +134,10 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
             return RoutedTable(str(table), route.target, text, table)
         new = new_table(route, described)
         catalog.check_new_table(new.schema(route.target))
-        left_out = sorted(route.computed_columns.keys() - new.columns.keys())
-        without = f", without {', '.join(left_out)}, whose field it lacks" if left_out else ""
+        lacking = sorted(route.computed_columns.keys() - new.columns.keys())
+        without = f", without {', '.join(lacking)}, whose field it lacks" if lacking else ""
+        no_names = described.as_columns(())[1]
+        without += f", without {', '.join(map(repr, no_names))}, which cannot be a column" if no_names else ""
         guessed = "" if described.is_typed else ", types guessed"
         keys = f"key {', '.join(new.primary_keys)}" if new.primary_keys else "no key"
         text = f"is created: {len(new.columns)} columns, {keys}{guessed}{without}"
