@@ -54,7 +54,7 @@ def jobs() -> Jobs:
     return local_jobs()
 
 
-@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.fixture(params=["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])])
 def any_jobs(request: pytest.FixtureRequest) -> Jobs:
     return local_jobs() if request.param == "local" else SparkJobs(request.getfixturevalue("spark"))
 

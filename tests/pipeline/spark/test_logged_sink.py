@@ -70,6 +70,7 @@ def test_readers_of_both_isolations_follow_a_query(spark: SparkSession, tmp_path
             assert found[isolation] == held(table)
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_replayed_is_silent(
     spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_log_has_one_user(spark: SparkSession, tmp_path: Path, table: Table) -
         table_sink(str(tmp_path), "db.t", commit_user="another")
 
 
+@pytest.mark.slow
 def test_a_query_publishes_what_it_has_committed(
     spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
