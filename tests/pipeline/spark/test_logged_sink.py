@@ -127,7 +127,6 @@ def test_a_log_has_one_user(spark: SparkSession, tmp_path: Path, table: Table) -
         table_sink(str(tmp_path), "db.t", commit_user="another")
 
 
-@pytest.mark.slow
 def test_a_query_publishes_what_it_has_committed(
     spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
