@@ -29,7 +29,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "pytest", "-p", "tests.kit.components", "-rfE", "-c", "/dev/null", "."]
     others = {name: value for name, value in os.environ.items() if name != "CI"}
     program.append("--continue-on-collection-errors")
-    environment = {**others, "PYTHONPATH": str(ROOT), **environment}
+    environment = {**others, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment}
     return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True)
 
 

@@ -50,7 +50,7 @@ INI = "[pytest]\nmarkers =\n    slow: \n    judge: \n    spark: \n    kafka: \n 
 def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_some.py").write_text(TESTS)
     (folder / "pytest.ini").write_text(INI)
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **variables}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
     command = [sys.executable, "-m", "tests", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

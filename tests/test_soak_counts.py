@@ -64,7 +64,8 @@ def test_only_who_asks_for_the_long_tests_gets_them(tmp_path: Path, marks: str, 
     """The seed is in the first lines, for runs that are ended, and in the last."""
     (tmp_path / "test_some.py").write_text(TESTS)
     program = [sys.executable, "-m", "pytest", "-p", "tests.kit.soak_runs", "-m", marks, "-v", "-c", "/dev/null", "."]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), counts.SEED: "5", counts.SHARE: "0.1"}
+    variables = {counts.SEED: "5", counts.SHARE: "0.1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert ("test_long PASSED" in done.stdout) == has_long

@@ -1,4 +1,5 @@
-"""Runs the suites that need a Spark session of their own, with the jars of its Kafka source, in processes of theirs.
+"""Runs the suites that need a Spark session of their own, with the jars of its Kafka source, in processes of theirs
+beside one broker.
 
 A few tests of each suite are in every run, the others are slow.
 """
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from tests.kit import slow_time
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -50,11 +52,11 @@ SUITES = {
 SUITE = pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
 
 
-def run(suite: Suite, chosen: str, minutes: Mapping[str, str]) -> None:
+def run(suite: Suite, chosen: str, broker: ForeignBroker, minutes: Mapping[str, str]) -> None:
     files = [str(Path(__file__).with_name(name)) for name in suite.files]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", chosen]
     environment = {name: value for name, value in os.environ.items() if name != slow_time.MINUTES}
-    environment.update(minutes)
+    environment.update(minutes, KAFKA_BOOTSTRAP_SERVERS=broker.bootstrap_servers)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
@@ -62,12 +64,13 @@ def run(suite: Suite, chosen: str, minutes: Mapping[str, str]) -> None:
 @pytest.mark.always("crossing: Kafka", "crossing: sync")
 @pytest.mark.few(1)
 @SUITE
-def test_the_quick_ones(suite: Suite) -> None:
-    run(suite, suite.quick, {})
+def test_the_quick_ones(suite: Suite, kafka_broker: ForeignBroker) -> None:
+    run(suite, suite.quick, kafka_broker, {})
 
 
 @pytest.mark.slow
 @SUITE
-def test_the_others(suite: Suite) -> None:
+def test_the_others(suite: Suite, kafka_broker: ForeignBroker) -> None:
     """Where the time of the run is limited, a minute of them."""
-    run(suite, f"not ({suite.quick})", {slow_time.MINUTES: "1"} if slow_time.MINUTES in os.environ else {})
+    minutes = {slow_time.MINUTES: "1"} if slow_time.MINUTES in os.environ else {}
+    run(suite, f"not ({suite.quick})", kafka_broker, minutes)

@@ -89,6 +89,7 @@ def test_workers_are_forked_from_a_process_that_has_used_no_store(
     assert {entry.file.level for entry in table.files()} == {5}
 
 
+@pytest.mark.slow
 def test_changes_are_followed_from_table_to_table(spark: SparkSession, s3: S3Place, tmp_path: Path) -> None:
     register(spark)
     table = _table(s3)

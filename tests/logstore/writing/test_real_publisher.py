@@ -175,6 +175,7 @@ def killed_at(table: Table, text: str, point: str) -> None:
     assert dead.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_loses_and_doubles_nothing(
     kafka_broker: ForeignBroker, tmp_path: Path, topic: str
 ) -> None:

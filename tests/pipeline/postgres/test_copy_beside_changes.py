@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 from freshet import Catalog
+from freshet.pipeline.commands.resume import resync
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.local import postgres_copy
 from freshet.pipeline.local.postgres_copy import TableCopy
@@ -302,8 +301,7 @@ def test_a_table_that_gets_another_key_meanwhile(
         with pytest.raises(PipelineFailedError, match=r"public\.t got another key .* resync FILE --table TABLE"):
             streamed.run(SYNC)
     Catalog(tmp_path / "w").drop_table("db.t")
-    command = [sys.executable, "-m", "freshet", "resync", str(tmp_path / "p.yaml"), "--table", "db.t", "--yes"]
-    subprocess.run(command, check=True, capture_output=True)
+    resync(tmp_path / "p.yaml", "db.t", yes=True)
     append = ', without_key: append, options: {bucket: "-1"}' if key == "none" else ""
     streamed.run(SYNC, rules='[{from: "[^.]*.public.(.*)", to: "db.{table}"' + append + "}]")
     assert same(streamed, "t")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,14 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> MakeWorld:
     return make
 
 
-@pytest.mark.parametrize("table", TABLES)
+def on_engines(cases: Sequence[str]) -> list[Any]:
+    """All cases on the local engine, and on Spark the first; the others are slow there."""
+    marks = [pytest.mark.spark, pytest.mark.slow]
+    on_spark = [pytest.param("spark", case, marks=marks if number else marks[:1]) for number, case in enumerate(cases)]
+    return [*(("local", case) for case in cases), *on_spark]
+
+
+@pytest.mark.parametrize(("world", "table"), on_engines([*TABLES]), indirect=["world"])
 def test_each_batch_is_in_the_table_once_though_it_comes_again(world: MakeWorld, table: str) -> None:
     there = world(table)
     there.put(*({"id": number, "n": 1} for number in range(40)), "no JSON")
@@ -122,7 +129,11 @@ def test_columns_that_come_in_a_batch_are_followed_in_it(world: MakeWorld) -> No
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("where", ["before the dead letters", "before the rows", "behind the rows"])
+@pytest.mark.parametrize(
+    ("world", "where"),
+    on_engines(["before the rows", "before the dead letters", "behind the rows"]),
+    indirect=["world"],
+)
 def test_a_driver_that_dies_in_its_commits_leaves_a_batch_that_is_finished_once(
     world: MakeWorld, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

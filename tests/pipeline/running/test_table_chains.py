@@ -114,7 +114,8 @@ def test_rows_are_chosen_and_columns_computed(spark: SparkSession, table: Table,
     assert "sources.0.select.v" in str(problem) and "nothing" in str(problem)
 
 
-@pytest.mark.parametrize("is_first", some_now([True, False]))
+@pytest.mark.slow
+@pytest.mark.parametrize("is_first", [True, False])
 def test_a_batch_whose_commit_failed_is_written_once(
     spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
 ) -> None:

@@ -134,6 +134,7 @@ def _begun(table: Table, text: str) -> Callable[[], Any]:
     return lambda: table.engine.committer("u", log=driver.identity).commit(1, messages)
 
 
+@pytest.mark.slow
 def test_a_running_query_shows_rows_before_their_commit(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     write(table, "+I 1 a")
     fast, safe = Kept(), Kept()

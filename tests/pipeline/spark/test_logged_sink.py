@@ -70,6 +70,7 @@ def test_readers_of_both_isolations_follow_a_query(spark: SparkSession, tmp_path
             assert found[isolation] == held(table)
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_replayed_is_silent(
     spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.schema.change import AddColumn, ChangeType
 from freshet.storage.table import Table
+from tests.kit.quick import some_now
 from tests.kit.spark import inside_query
 from tests.pipeline.noted_work import NotedWork
 from tests.pipeline.query.outcome_rows import MOMENT, data, dead, outcome_frame, tally
@@ -347,6 +348,7 @@ def test_outcomes_of_records_are_counted_and_dead_letters_kept(spark: SparkSessi
     assert letters[0]["record_time"] == MOMENT
 
 
+@pytest.mark.slow
 def test_a_crash_between_dead_letters_and_rows_doubles_neither(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
     frame = outcome_frame(spark, table.schema, [data(1, 1, "a"), dead(3), tally(2)], bucket_count=2)
@@ -365,6 +367,7 @@ def test_a_crash_between_dead_letters_and_rows_doubles_neither(spark: SparkSessi
     assert Catalog(str(tmp_path)).table("shop.dead").scan().to_arrow().num_rows == 1
 
 
+@pytest.mark.slow
 def test_values_that_a_change_did_not_carry(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
     reports: list[BatchReport] = []
@@ -467,6 +470,7 @@ def test_a_batch_of_mostly_dead_letters_stops_the_run(spark: SparkSession, tmp_p
         assert list(Path(refused.location).rglob("data-*")) == []
 
 
+@pytest.mark.slow
 def test_few_records_and_a_wider_limit_go_on(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
     _sink(tmp_path, [], dead_letters="shop.dead")(_wrong_topic(spark, table, 90, 9), 0)
@@ -529,7 +533,8 @@ def test_a_key_change_whose_new_row_is_dead_is_a_dead_letter_and_noted(
 
 
 @pytest.mark.parametrize(
-    ("option", "applied", "skipped"), [("ignore-delete", 2, 2), ("ignore-update-before", 3, 1), ("bucket", 4, 0)]
+    ("option", "applied", "skipped"),
+    some_now([("ignore-delete", 2, 2), ("ignore-update-before", 3, 1), ("bucket", 4, 0)], stride=3),
 )
 def test_rows_of_ignored_kinds_are_skipped_not_applied(
     spark: SparkSession, tmp_path: Path, query: Any, option: str, applied: int, skipped: int

@@ -66,7 +66,7 @@ def written(catalog: Catalog, **options: str) -> Table:
     return table
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options",
     [

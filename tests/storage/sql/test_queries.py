@@ -294,7 +294,7 @@ CONDITIONS = [
 """Of `o` as `a` and `c` as `b`."""
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(120, marks=pytest.mark.slow)])
 def test_no_join_loses_rows_to_what_is_pushed_down(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

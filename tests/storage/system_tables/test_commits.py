@@ -80,13 +80,13 @@ def test_nothing_depends_on_expiry(tmp_path: Path) -> None:
     for kept in ("1", "1000"):
         retained = {f"snapshot.num-retained.{end}": kept for end in ("min", "max")}
         table = made(Env(MemoryFileIO(), str(tmp_path / kept)), "lookup", **retained)
-        written(table, rounds=30)
+        written(table, rounds=12)
         table.store.env.finish_later()
-        assert len(table.snapshots()) == min(int(kept), 60)
+        assert len(table.snapshots()) == min(int(kept), 24)
         nouns = [rows_of(table, noun) for noun in ("commits", "compactions")]
         varying = (*VARYING, "bytes_in", "bytes_out")
         found[kept] = [[{k: v for k, v in row.items() if k not in varying} for row in rows] for rows in nouns]
-    assert len(found["1"][0]) == 60
+    assert len(found["1"][0]) == 24
     assert found["1"] == found["1000"]
 
 

@@ -116,7 +116,7 @@ def histories(engine: str) -> st.SearchStrategy[list[list[list[Row]]]]:
     return st.lists(writes, min_size=1, max_size=5)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=examples(25))
 @given(data=st.data())

@@ -103,9 +103,10 @@ def check_claim(store: TableStore, latest: Snapshot | None, snapshot: Snapshot, 
     index = _of_buckets(store.manifests.read_index_manifest(snapshot.index_manifest))
     for bucket in change.buckets:
         before, entries = live.of_bucket(*bucket), delta.get(bucket, [])
-        known = bucket_damage(_version(store, snapshot, bucket, before))
         version = _version(store, snapshot, bucket, [*before, *entries], index.get(bucket, ()))
-        found += [damage for damage in bucket_damage(version) if damage not in known]
+        if damage := bucket_damage(version):
+            known = bucket_damage(_version(store, snapshot, bucket, before))
+            found += [each for each in damage if each not in known]
         new = [each for each in entries if each.kind is EntryKind.ADD and each.file.file_name not in moved]
         found += _lost_files(store, snapshot, version.folder, new)
     if found:

@@ -106,6 +106,7 @@ def _run(spark: SparkSession, root: Path, reports: list[BatchReport]) -> TableSi
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_checkpoint_restored_from_a_backup(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
