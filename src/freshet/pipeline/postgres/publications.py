@@ -19,14 +19,13 @@ _PART: Final = (
     b"SELECT attnames::text[], rowfilter FROM pg_publication_tables "
     b"WHERE pubname = %s AND schemaname = %s AND tablename = %s"
 )
-
-
-_PRIMARY_KEY: Final = (
+PRIMARY_KEY: Final = (
     "ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
     "AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
     "WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate "
     "ORDER BY array_position(i.indkey::int[], a.attnum::int))"
 )
+"""The columns of the primary key of `c`, in SQL; a DEFERRABLE one does not count."""
 
 
 class PublishedPart(Frozen):
@@ -105,7 +104,7 @@ def taken_tables(session: psycopg.Connection[Any], config: PostgresConfig) -> Pu
         of_schemas = "LEFT JOIN pg_publication_namespace s ON s.pnpubid = u.oid AND s.pnnspid = n.oid "
     query = (
         f"SELECT p.schemaname::text, p.tablename::text, {row_filter}, c.oid::bigint, u.oid::bigint, "
-        f"coalesce(e.oid, {schema_entry})::bigint, {_PRIMARY_KEY} FROM pg_publication_tables p "
+        f"coalesce(e.oid, {schema_entry})::bigint, {PRIMARY_KEY} FROM pg_publication_tables p "
         "JOIN pg_publication u USING (pubname) JOIN pg_namespace n ON n.nspname = p.schemaname "
         "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
         f"LEFT JOIN pg_publication_rel e ON e.prpubid = u.oid AND e.prrelid = c.oid {of_schemas}"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from freshet.pipeline.config.model import PostgresConfig
-from freshet.pipeline.postgres.publications import publication_problems, published_tables, quoted
+from freshet.pipeline.postgres.publications import PRIMARY_KEY, publication_problems, published_tables, quoted
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.slots import PLUGIN, START_OVER, slot_named
 
@@ -19,13 +19,10 @@ LakeKey = Callable[[str, str], tuple[str, ...] | None]
 """The key, by the source's names, that the table of the lake has for the rows of a table; None where it takes the
 source's."""
 
-_TABLE: Final = """
-SELECT c.relreplident::text, has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid),
-       ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
-             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
-             WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
-FROM pg_class c WHERE c.oid = to_regclass(%s)
-"""
+_TABLE: Final = (
+    "SELECT c.relreplident::text, has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid), "
+    f"{PRIMARY_KEY} FROM pg_class c WHERE c.oid = to_regclass(%s)"
+)
 
 
 def server_problems(config: PostgresConfig, lake_key: LakeKey) -> Iterator[str]:
