@@ -123,6 +123,9 @@ class Division:
             except KeyboardInterrupt:  # the others have got the signal too and print what they know
                 waiting.clear()
                 continue
+            except ChildProcessError:  # the signal came between the end of the last one and its number
+                codes.update(dict.fromkeys(running.values(), int(pytest.ExitCode.INTERRUPTED)))
+                break
             part = running.pop(process)
             codes[part], seconds[part] = os.waitstatus_to_exitcode(status), time.monotonic() - started
         gc.unfreeze()
