@@ -75,24 +75,10 @@ _NO_MEMBERS: Final[Mapping[str | None, str]] = {
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`[^`]+`")
 _MEMBER: Final = re.compile(r"_source\s*(?:[.]\s*([A-Za-z_][A-Za-z0-9_]*|`[^`]+`)|\[\s*'([^'\\]+)'\s*\])")
-_CONSTANTS: Final = frozenset(
-    [
-        "null",
-        "true",
-        "false",
-        "current_date",
-        "current_timestamp",
-        "current_time",
-        "current_user",
-        "session_user",
-        "user",
-        "localtimestamp",
-        "current_catalog",
-        "current_database",
-        "current_schema",
-        "now",
-    ]
-)
+_CONSTANTS: Final = frozenset({
+    "null", "true", "false", "current_date", "current_timestamp", "current_time", "current_user", "session_user",
+    "user", "localtimestamp", "current_catalog", "current_database", "current_schema", "now",
+})  # fmt: skip
 """Words that are values to Spark, not names of columns."""
 
 
