@@ -232,7 +232,7 @@ def _types_of(format_name: Format, top: Mapping[str, JsonValue]) -> dict[str, st
             if format_name == "debezium-unwrapped" and not is_wrapped(top):
                 return None  # a row with a column of that name
             schema = top.get("schema")
-            members = schema.get("fields") if isinstance(schema, dict) else None
+            members: JsonValue = schema.get("fields") if isinstance(schema, dict) else None
             fields = row_fields(schema) if format_name == "debezium-json" else members
             if not isinstance(fields, list):
                 return None
@@ -247,7 +247,7 @@ def _types_of(format_name: Format, top: Mapping[str, JsonValue]) -> dict[str, st
             return None
 
 
-def _source_name(members: list[JsonValue]) -> str:
+def _source_name(members: JsonValue) -> str:
     """What the schema of an envelope calls the struct that says where a change is from."""
     names = (each.get("name") for each in members if isinstance(each, dict) and each.get("field") == "source")
     return str(next(names, ""))
