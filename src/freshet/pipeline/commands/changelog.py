@@ -131,7 +131,8 @@ def consumers(
     if reset is not None and next_id is not None:
         opened.reset_consumer(reset, next_id)
     if delete is not None and not opened.delete_consumer(delete):
-        raise InvalidRequestError(f"there is no consumer {delete!r}; consumers are {_names(opened)}")
+        names = ", ".join(sorted(opened.consumers())) or "none"
+        raise InvalidRequestError(f"there is no consumer {delete!r}; consumers are {names}")
     latest = opened.latest_snapshot()
     facts = [
         {
@@ -161,7 +162,3 @@ def _point(table: Table, text: str) -> int | str | datetime:
             f"--between {text}: there is no tag of this name, and as a time it says no zone; add Z for UTC, or +01:00"
         )
     return moment
-
-
-def _names(table: Table) -> str:
-    return ", ".join(sorted(table.consumers())) or "none"

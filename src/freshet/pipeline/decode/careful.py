@@ -44,7 +44,7 @@ from freshet.pipeline.decode.change import (
     Several,
     Skipped,
 )
-from freshet.pipeline.decode.convert.converter import LOST, Cell, Converter, Mask
+from freshet.pipeline.decode.convert.converter import LOST, Cell, Mask
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.images import Images, Note
 from freshet.pipeline.decode.inputs import FactsKey, Input, Inputs, facts_key, inputs_of
@@ -389,7 +389,7 @@ def images_of(plan: DecodePlan, inputs: Inputs, found: Mapping[int, RecordRows])
         records=np.array([index for index, _, _ in flat], np.int64),
         kinds=np.array([row.kind for _, _, row in flat], np.int8),
         subs=np.array([row.sub for _, _, row in flat], np.int32),
-        inputs=[_array(each.converter, values) for each, values in zip(inputs.all, columns, strict=True)],
+        inputs=[pa.array(values, each.converter.arrow) for each, values in zip(inputs.all, columns, strict=True)],
         ops=pa.array([rows.change.op for _, rows, _ in flat], pa.string()),
         ts_ms=pa.array([rows.change.ts_ms for _, rows, _ in flat], pa.int64()),
         sources=pa.array([_source_text(plan, rows.change) for _, rows, _ in flat], pa.string()),
@@ -407,10 +407,6 @@ def _masks(names: Sequence[str], of_rows: Sequence[frozenset[str]]) -> dict[int,
         for index, name in enumerate(names)
         if any(name in row for row in of_rows)
     }
-
-
-def _array(converter: Converter, values: Sequence[Cell]) -> pa.Array:
-    return pa.array(values, converter.arrow)
 
 
 def _source_text(plan: DecodePlan, change: Change) -> str | None:

@@ -184,7 +184,7 @@ def _columns(
     columns = []
     for field in schema.fields:
         name = field.name
-        text = source.select.get(name) if source.select else _quoted(name)
+        text = source.select.get(name) if source.select else back_ticked(name)
         given = read.get(name, frozenset()) if source.select else frozenset({(name,)})
         filled = _filling(source, field, text, given, types)
         columns.append(
@@ -332,5 +332,6 @@ def _same_type(left: DataType | None, right: DataType) -> bool:
     return left is not None and with_nullable(left, True) == with_nullable(right, True)
 
 
-def _quoted(name: str) -> str:
+def back_ticked(name: str) -> str:
+    """A name of a column as an expression has it."""
     return "`" + name.replace("`", "``") + "`"
