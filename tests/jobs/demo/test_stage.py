@@ -10,10 +10,10 @@ from freshet.jobs.demo.stage import OUTPUT, play
 from freshet.pipeline.exceptions import InvalidRequestError
 
 
-def _demo(folder: Path) -> int:
+def _demo(folder: Path) -> bool:
     assert not (folder / "rows").exists(), "the folder is empty when a demo begins"
     (folder / "rows").touch()
-    return 3
+    return True
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,8 @@ def _current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_own_folder_is_emptied(tmp_path: Path) -> None:
-    assert play(_demo, None, "shop") == 3
-    assert play(_demo, None, "shop") == 3
+    assert play(_demo, None, "shop") == 0
+    assert play(_demo, None, "shop") == 0
     assert (tmp_path / OUTPUT / "shop" / "rows").exists()
 
 
@@ -39,13 +39,13 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, given: Path | N
 
 
 def test_a_folder_that_is_named_must_be_new() -> None:
-    assert play(_demo, Path("here"), "shop") == 3
+    assert play(_demo, Path("here"), "shop") == 0
     with pytest.raises(InvalidRequestError, match="here is there already"):
         play(_demo, Path("here"), "shop")
 
 
 def test_an_interrupted_demo_has_not_shown_anything(capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted(_folder: Path) -> int:
+    def interrupted(_folder: Path) -> bool:
         raise KeyboardInterrupt
 
     assert play(interrupted, None, "join") == 130

@@ -27,6 +27,7 @@ from freshet.jobs.demo.reader import TABLE
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
 from freshet.jobs.demo.shown_rows import SentChanges
 from freshet.jobs.demo.stage import DemoError
+from freshet.pipeline.identity.checkpoint_offsets import finished_lines
 from freshet.storage.catalog import Catalog
 
 ISOLATIONS: Final = ("speculative", "committed")
@@ -224,12 +225,8 @@ class Live:
         return Counter({name: self._read_by(name, topic) for name, topic in PIPELINES.items()})
 
     def _read_by(self, pipeline: str, topic: str) -> int:
-        folder = self._warehouse / "_checkpoints" / pipeline
-        done = [int(file.name) for file in (folder / "commits").glob("*") if file.name.isdecimal()]
-        if not done:
-            return 0
-        text = (folder / "offsets" / str(max(done))).read_text().splitlines()[-1]
-        return sum(json.loads(text)[topic].values())
+        lines = finished_lines(str(self._warehouse / "_checkpoints" / pipeline))
+        return sum(sum(json.loads(line)[topic].values()) for line in lines)
 
     def _is_read(self) -> bool:
         """True when all that was sent is in the tables."""

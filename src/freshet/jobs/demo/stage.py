@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -28,8 +29,9 @@ class DemoError(Exception):
     """The demo cannot go on."""
 
 
-def play(demo: Callable[[Path], int], output: Path | None, default: str, *, fetches: bool = True) -> int:
-    """Plays a demo in the folder `output`, or `default` below `OUTPUT`; returns its exit code.
+def play(demo: Callable[[Path], bool | None], output: Path | None, default: str, *, fetches: bool = True) -> int:
+    """Plays a demo in the folder `output`, or `default` below `OUTPUT`, in which it has a warehouse; returns its exit
+    code. The demo gives whether all was equal, None where it was not compared.
 
     Apache Paimon, which judges, is fetched first.
     """
@@ -37,11 +39,19 @@ def play(demo: Callable[[Path], int], output: Path | None, default: str, *, fetc
     if fetches:
         ensure_jars(PAIMON_GROUP)  # it is needed last, too late to find that it cannot be fetched
     signal.signal(signal.SIGTERM, _interrupted)
+    began = time.monotonic()
+    (folder / "warehouse").mkdir()
     try:
-        return demo(folder)
+        are_equal = demo(folder)
+    except DemoError as error:
+        print(f"\nthe demo has failed: {error}", flush=True)
+        return 1
     except KeyboardInterrupt:
         print("\ninterrupted before the tables were compared; nothing is left running")
         return EXIT_INTERRUPTED
+    if are_equal is not None:
+        print(f"\n{time.monotonic() - began:.0f} s in all; everything lies in {folder}")
+    return 0 if are_equal else 1
 
 
 def headline(text: str) -> None:

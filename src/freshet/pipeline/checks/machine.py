@@ -11,7 +11,7 @@ from typing import Final
 
 from freshet._distribution import DISTRIBUTION
 from freshet._frozen import Frozen
-from freshet.pipeline.spark.java_version import java_problem
+from freshet.pipeline.spark.jars import java_problem
 from freshet.storage.status.finding import Finding, Rule, Severity, Sign, findings_of
 
 MACHINE: Final = "this machine"

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlparse
 
 from freshet.pipeline.checks.local_engine import local_problems
 from freshet.pipeline.config.catalogs import target_catalog, target_location
@@ -54,7 +52,6 @@ DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
 """Columns by which a dead-letter table is known."""
 
 _NEW_QUERY: Final = "a query that has not begun"
-_LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
 
 _PLACES: Final = ("{", "$")
 
@@ -98,12 +95,12 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
 
 def _files(config: PipelineConfig) -> Iterator[Problem]:
     for index, source in enumerate(config.sources):
-        if source.files is None or not _LOCAL.match(source.files.path):
+        local = None if source.files is None else local_folder(source.files.path)
+        if local is None:
             continue
-        key_path = ("sources", index, "files", "path")
-        path = unquote(urlparse(source.files.path).path) if ":" in source.files.path else source.files.path
+        key_path, path = ("sources", index, "files", "path"), str(local)
         if glob.has_magic(path):
-            parts = Path(path).parts
+            parts = local.parts
             path = str(Path(*parts[: next(i for i, part in enumerate(parts) if glob.has_magic(part))]))
         if not os.path.exists(path):
             yield Problem(key_path, f"{path} is not there; make the folder, it may be empty")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 
@@ -22,6 +21,7 @@ from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.identity.checkpoint_folder import local_folder
 from freshet.pipeline.query.driver.unread_columns import carried_columns, unread_column_text, unread_columns
 from freshet.pipeline.query.wire.read_count import without_tallies
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
@@ -33,15 +33,6 @@ FILES_MAX: Final = 3
 LINE_BYTES_MAX: Final = 8 * 1024 * 1024
 """A longer line is not looked at."""
 
-_TYPES: Final = {
-    raw_records.KEY: pa.binary(),
-    raw_records.VALUE: pa.binary(),
-    raw_records.TOPIC: pa.string(),
-    raw_records.KAFKA_PARTITION: pa.int32(),
-    raw_records.OFFSET: pa.int64(),
-    raw_records.TIMESTAMP: pa.timestamp("us", "UTC"),
-    raw_records.RANK: pa.int64(),
-}
 _HEADERS: Final = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 
 
@@ -96,25 +87,24 @@ def _notes(config: PipelineConfig, source: SourceConfig, index: int, records: Re
 
 def _raw_batch(records: Records, *, is_file: bool) -> pa.RecordBatch:
     count = len(records)
-    values: dict[str, list[object]] = {name: [None] * count for name in _TYPES}
-    values[raw_records.KEY] = [each.key for each in records]
-    values[raw_records.VALUE] = [each.value for each in records]
-    values[raw_records.KAFKA_PARTITION] = [None if is_file else 0] * count
-    values[raw_records.OFFSET] = [0 if is_file else place for place in range(count)]
-    values[raw_records.RANK] = [0] * count
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values[name], kind) for name, kind in _TYPES.items()], names=list(_TYPES)
-    )
+    values: dict[str, list[object]] = {
+        raw_records.KEY: [each.key for each in records],
+        raw_records.VALUE: [each.value for each in records],
+        raw_records.KAFKA_PARTITION: [None if is_file else 0] * count,
+        raw_records.OFFSET: [0 if is_file else place for place in range(count)],
+        raw_records.RANK: [0] * count,
+    }
+    arrays = [pa.array(values.get(each.name, [None] * count), each.type) for each in raw_records.RAW_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=raw_records.RAW_SCHEMA)
 
 
 def _file_records(path: str) -> Records | None:
     """The first lines of the newest files of a folder or a pattern; None where they are not on a local disk."""
-    parsed = urlparse(path)
-    if parsed.scheme not in ("", "file"):
+    local = local_folder(path)
+    if local is None:
         return None
-    local = unquote(parsed.path) if parsed.scheme else path
     try:
-        files = [file for each in glob.glob(local) for file in _files_in(Path(each))]
+        files = [file for each in glob.glob(str(local)) for file in _files_in(Path(each))]
         newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)[:FILES_MAX]
         lines = [line for file in newest for line in _lines(file)]
     except OSError:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated
 
-import pyarrow as pa
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table, time_given
-from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import print_facts, since_text
 from freshet.pipeline.commands.rows import (
     Columns,
@@ -20,12 +17,11 @@ from freshet.pipeline.commands.rows import (
     check_output,
     column_names,
     rows_wanted,
+    write_followed,
     write_rows,
 )
 from freshet.storage.changes.between import BetweenMode
-from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.merge.gather import limited
 from freshet.storage.model.display import rfc3339
 from freshet.storage.table import Table
 
@@ -111,8 +107,7 @@ def changelog(
         max_wait_s=max_wait_s,
         with_snapshot_id=True,
     )
-    with while_running():
-        write_rows(log.schema, _followed(stream, limit), output, wanted)
+    write_followed(stream, output, limit)
 
 
 def consumers(
@@ -136,7 +131,8 @@ def consumers(
     if reset is not None and next_id is not None:
         opened.reset_consumer(reset, next_id)
     if delete is not None and not opened.delete_consumer(delete):
-        raise InvalidRequestError(f"there is no consumer {delete!r}; consumers are {_names(opened)}")
+        names = ", ".join(sorted(opened.consumers())) or "none"
+        raise InvalidRequestError(f"there is no consumer {delete!r}; consumers are {names}")
     latest = opened.latest_snapshot()
     facts = [
         {
@@ -166,17 +162,3 @@ def _point(table: Table, text: str) -> int | str | datetime:
             f"--between {text}: there is no tag of this name, and as a time it says no zone; add Z for UTC, or +01:00"
         )
     return moment
-
-
-def _names(table: Table) -> str:
-    return ", ".join(sorted(table.consumers())) or "none"
-
-
-def _followed(stream: ChangeStream, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Until it ends, enough was seen, or Ctrl-C."""
-    try:
-        yield from limited(stream, limit)
-    except KeyboardInterrupt:
-        return
-    finally:
-        stream.close()

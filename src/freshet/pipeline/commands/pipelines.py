@@ -160,7 +160,7 @@ def check(
         configs, differing = on_one_engine(load_pipelines(files), on)
         if differing:
             raise ConfigurationError(differing)
-        from freshet.pipeline.spark.java_version import java_problem
+        from freshet.pipeline.spark.jars import java_problem
 
         no_spark = no_spark or all(config.is_local for config in configs)
         warnings = [_warn(each, warnings_before_start(each)) for each in configs]

@@ -7,8 +7,9 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,9 @@ from freshet.storage.model.arrow_types import PLAIN_SCALE_MAX, decimal_texts
 from freshet.storage.model.display import plural, printable, shortened
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.system_tables.system_scan import SystemScan
+
+if TYPE_CHECKING:
+    from freshet.storage.changes.stream import ChangeStream
 
 ROWS_SHOWN: Final = 50
 """Rows of `--format table` unless `--limit` says otherwise: all of them must be seen before a width is known."""
@@ -105,6 +109,12 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
                     stream.write_batch(batch)
                     sys.stdout.flush()
     sys.stdout.flush()
+
+
+def write_followed(stream: ChangeStream, output: str, limit: int | None) -> None:
+    """Writes the rows of a stream as they come, until it ends, enough was seen, or Ctrl-C."""
+    with closing(stream), while_running(), suppress(KeyboardInterrupt):
+        write_rows(stream.schema, limited(stream, limit), output, limit)
 
 
 def _json_rows(batch: pa.RecordBatch) -> list[Any]:
@@ -352,13 +362,7 @@ def tail(
         from_snapshot=from_snapshot,
         max_wait_s=max_wait_s,
     )
-    try:
-        with while_running():
-            write_rows(stream.schema, limited(stream, limit), output, limit)
-    except KeyboardInterrupt:
-        return
-    finally:
-        stream.close()
+    write_followed(stream, output, limit)
 
 
 def _pair(text: str) -> tuple[str, str]:

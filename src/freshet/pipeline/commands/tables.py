@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -20,6 +20,8 @@ from freshet.pipeline.commands.output import latest_facts, print_facts, print_js
 from freshet.storage.catalog import Catalog, NamedCatalog, known_catalogs, with_branch
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.display import rfc3339, size_text
+
+_SNAPSHOT: Final = {"snapshot": "snapshot", "records": "records", "time": "time (UTC)"}
 
 
 def catalogs(as_json: AsJson = False) -> None:
@@ -75,13 +77,7 @@ def tables(
     for each in facts:
         keys = ", ".join(each["primary_key"] or ()) or "none (append-only)"
         each["keys"] = keys if each["error"] is None else f"cannot be read: {each['error']}"
-    header = {
-        "table": "table",
-        "keys": "primary key",
-        "snapshot": "snapshot",
-        "records": "records",
-        "time": "time (UTC)",
-    }
+    header = {"table": "table", "keys": "primary key", **_SNAPSHOT}
     print_facts(facts, as_json=False, header=header)
 
 
@@ -209,13 +205,7 @@ def branches(
         return
     for each in facts:
         each["table"] = each["table"] or each["error"]
-    header = {
-        "branch": "branch",
-        "table": "table",
-        "snapshot": "snapshot",
-        "records": "records",
-        "time": "time (UTC)",
-    }
+    header = {"branch": "branch", "table": "table", **_SNAPSHOT}
     print_facts(facts, as_json=False, header=header)
 
 

@@ -25,7 +25,7 @@ from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from freshet.logstore.kafka.java_options import READ_COMMITTED
 from freshet.pipeline.config.expectations import Expectations
-from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, DEBEZIUM_FORMATS, Format
+from freshet.pipeline.config.formats import Format, OfFormat
 from freshet.pipeline.config.only_tables import ANY, OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.record_place import RecordPlace
@@ -177,7 +177,7 @@ AS_DEBEZIUM: Final[Mapping[str, str]] = {
 """How changes of PostgreSQL are written where one is looked at as a text."""
 
 
-class SourceConfig(FileModel):
+class SourceConfig(OfFormat, FileModel):
     """One input of a pipeline and how its records become rows."""
 
     postgres: PostgresConfig | None = None
@@ -249,29 +249,9 @@ class SourceConfig(FileModel):
         return self.given_isolation or READ_COMMITTED
 
     @property
-    def is_debezium(self) -> bool:
-        """True when the records come from Debezium, wrapped or not."""
-        return self.format in DEBEZIUM_FORMATS
-
-    @property
-    def is_avro(self) -> bool:
-        """True when the records are in Avro, and their schemas in a registry."""
-        return self.format in AVRO_FORMATS
-
-    @property
-    def is_binlog(self) -> bool:
-        """True when the records come from Canal or Maxwell."""
-        return self.format in BINLOG_FORMATS
-
-    @property
     def taken_tables(self) -> OnlyTables | None:
         """`only`; of a database `tables` has said which are read."""
         return OnlyTables.model_validate(ANY) if self.only is None and self.postgres is not None else self.only
-
-    @property
-    def captures_changes(self) -> bool:
-        """True when the records are the changes of a table, which they name."""
-        return self.is_debezium or self.is_binlog
 
     @property
     def numeric_times(self) -> str:

@@ -44,7 +44,7 @@ from freshet.pipeline.config.model import (
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, warnings
-from freshet.pipeline.config.sections import CompactionConfig, TriggerConfig
+from freshet.pipeline.config.sections import CompactionConfig, MetricsConfig, TriggerConfig
 from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.config.sync import SyncConfig, SyncPipelineConfig, TableRule
 from freshet.pipeline.config.sync_rules import RENAMED, as_written, misplaced_keys, sync_contradictions
@@ -80,6 +80,23 @@ _PLAIN_MESSAGES: Final = {
     "string_too_short": "must not be empty",
     "bool_type": "wants true or false",
 }
+
+
+_EXPECT: Final = {"expect": Expectation}
+_MODELS: Final[Mapping[type[BaseModel], Mapping[str, type[BaseModel]]]] = {
+    PipelineConfig: {
+        "sources": SourceConfig, "sync": SyncConfig, "table": TableConfig, "trigger": TriggerConfig,
+        "max_dead_letters": MaxDeadLetters, "compaction": CompactionConfig, "metrics": MetricsConfig,
+    },
+    SourceConfig: {"files": FilesConfig, "table": TableSourceConfig, "postgres": PostgresConfig, "only": OnlyTables},
+    SyncConfig: {"source": SourceConfig, "tables": TableRule},
+    TableConfig: _EXPECT,
+    TableRule: _EXPECT,
+}  # fmt: skip
+"""The sections of a file, by the section that they are in."""
+
+_OPTIONS: Final = {FilesConfig: FILE_OPTIONS, TableSourceConfig: TABLE_SOURCE_OPTIONS}
+"""What is written next to the keys of a section."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -327,33 +344,10 @@ def _message(item: Mapping[str, Any]) -> str:
 def _sibling_keys(loc: Sequence[str | int]) -> list[str]:
     """The valid keys of the model that an unknown key was given to."""
     model: type[BaseModel] = PipelineConfig
-    if "expect" in loc[:-2]:
-        model = Expectation
-    elif loc[0] == "sources":
-        inner: Mapping[str, type[BaseModel]] = {
-            "files": FilesConfig,
-            "table": TableSourceConfig,
-            "postgres": PostgresConfig,
-            "only": OnlyTables,
-        }
-        model = next((inner[str(key)] for key in loc[:-1] if key in inner), SourceConfig)
-    elif loc[0] == "sync":
-        of_sync: Mapping[str, type[BaseModel]] = {"source": SourceConfig, "tables": TableRule}
-        model = next((of_sync[str(key)] for key in loc[:-1] if key in of_sync), SyncConfig)
-    elif loc[0] == "table" and len(loc) > 1:
-        model = TableConfig
-    elif loc[0] == "trigger" and len(loc) > 1:
-        model = TriggerConfig
-    elif loc[0] == "max_dead_letters" and len(loc) > 1:
-        model = MaxDeadLetters
-    elif loc[0] == "compaction" and len(loc) > 1:
-        model = CompactionConfig
+    for key in loc[:-1]:
+        model = _MODELS.get(model, {}).get(str(key), model)
     names = [str(info.alias or name) for name, info in model.model_fields.items()]
-    options: Mapping[type[BaseModel], Sequence[str]] = {
-        FilesConfig: FILE_OPTIONS,
-        TableSourceConfig: TABLE_SOURCE_OPTIONS,
-    }
-    return [*names, *options.get(model, ())]
+    return [*names, *_OPTIONS.get(model, ())]
 
 
 def _between_files(configs: Sequence[tuple[str, PipelineConfig]]) -> Iterator[Problem]:

@@ -31,13 +31,7 @@ from freshet.pipeline.config.model import (
     TableConfig,
     revealed,
 )
-from freshet.pipeline.config.source_options import (
-    nearest,
-    why_spark_reads,
-    wrong_location,
-    wrong_source,
-    wrong_type,
-)
+from freshet.pipeline.config.source_options import nearest, why_spark_reads, wrong_location, wrong_source, wrong_type
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.catalog import WHY_NOT_SENT, holds_secret, is_catalog_option

@@ -29,17 +29,9 @@ WithoutKey = Literal["fail", "append"]
 MetadataColumn = Literal["db", "schema", "table", "op", "op_ts", "topic", "partition", "offset"]
 
 LEDGER_COLUMNS: Final = {
-    "table_name": "STRING",
-    "batch": "BIGINT",
-    "digest": "STRING",
-    "schema_id": "BIGINT",
-    "created_ms": "BIGINT",
-    "state": "STRING",
-    "since_batch": "BIGINT",
-    "since_offsets": "STRING",
-    "cause": "STRING",
-    "sources": "STRING",
-}
+    "table_name": "STRING", "batch": "BIGINT", "digest": "STRING", "schema_id": "BIGINT", "created_ms": "BIGINT",
+    "state": "STRING", "since_batch": "BIGINT", "since_offsets": "STRING", "cause": "STRING", "sources": "STRING",
+}  # fmt: skip
 """One row for each table, and one with an empty name for the pipeline; see `pipeline.sync.ledger`."""
 LEDGER_KEY: Final = "table_name"
 _LEDGER_OPTIONS: Final = {"bucket": "1", "snapshot.num-retained.max": "100"}

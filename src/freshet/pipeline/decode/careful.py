@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,7 @@ from freshet.pipeline.decode.change import (
     Several,
     Skipped,
 )
-from freshet.pipeline.decode.convert.converter import LOST, Cell, Converter, Mask
+from freshet.pipeline.decode.convert.converter import LOST, Cell, Mask
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.images import Images, Note
 from freshet.pipeline.decode.inputs import FactsKey, Input, Inputs, facts_key, inputs_of
@@ -52,6 +52,7 @@ from freshet.pipeline.decode.json_value import JsonValue, text_of
 from freshet.pipeline.decode.outcomes import old_key_text
 from freshet.pipeline.decode.plan import DecodePlan, PayloadField
 from freshet.pipeline.decode.reading import deletion_of_update, old_key_of, read_record
+from freshet.pipeline.decode.record_block import RecordsAround
 from freshet.pipeline.decode.toast import is_really_there, placeholder_forms
 
 
@@ -127,16 +128,6 @@ def shown_name(name: str) -> str:
     """The name of a field for notes and messages; characters that cannot be shown or sent, such as lone surrogates, as
     escapes."""
     return name if name.isprintable() else ascii(name)[1:-1]
-
-
-class Neighbours(Protocol):
-    """The records around one in its stream."""
-
-    def before(self) -> Sequence[RawRecord]:
-        """The two in front of it, the nearest first, as far as they are of its Kafka partition."""
-
-    def is_first(self, key: bytes | None) -> bool:
-        """Whether the one with this message key is the first of the batch, as far as can be known."""
 
 
 class UnknownFields(Frozen):
@@ -219,7 +210,7 @@ class CarefulReader:
         return names
 
     def rows(
-        self, reading: Change | Several, record: RawRecord = _NO_RECORD, neighbours: Neighbours | None = None
+        self, reading: Change | Several, record: RawRecord = _NO_RECORD, neighbours: RecordsAround | None = None
     ) -> RecordRows | Skipped | Dead | UnknownFields:
         """What becomes of a change, or of several of one record together; see the table of the module. `neighbours` are
         the records around it."""
@@ -237,7 +228,7 @@ class CarefulReader:
         return RecordRows(reading.changes[0], numbered, tuple(notes), parts[0].facts)
 
     def _rows(
-        self, change: Change, record: RawRecord, neighbours: Neighbours | None
+        self, change: Change, record: RawRecord, neighbours: RecordsAround | None
     ) -> RecordRows | Skipped | Dead | UnknownFields:
         plan, kind = self._plan, change.kind
         is_retract = kind in (UPDATE_BEFORE, DELETE)
@@ -315,7 +306,7 @@ class CarefulReader:
         return ({**before, **dict.fromkeys(gone)}, False) if gone else (before, True)
 
     def _key_before(
-        self, change: Change, record: RawRecord, neighbours: Neighbours | None
+        self, change: Change, record: RawRecord, neighbours: RecordsAround | None
     ) -> tuple[Mapping[str, JsonValue] | None, bool]:
         """The key that the row of an insert had before, and whether its deletion is its first record in the batch."""
         plan = self._plan
@@ -398,7 +389,7 @@ def images_of(plan: DecodePlan, inputs: Inputs, found: Mapping[int, RecordRows])
         records=np.array([index for index, _, _ in flat], np.int64),
         kinds=np.array([row.kind for _, _, row in flat], np.int8),
         subs=np.array([row.sub for _, _, row in flat], np.int32),
-        inputs=[_array(each.converter, values) for each, values in zip(inputs.all, columns, strict=True)],
+        inputs=[pa.array(values, each.converter.arrow) for each, values in zip(inputs.all, columns, strict=True)],
         ops=pa.array([rows.change.op for _, rows, _ in flat], pa.string()),
         ts_ms=pa.array([rows.change.ts_ms for _, rows, _ in flat], pa.int64()),
         sources=pa.array([_source_text(plan, rows.change) for _, rows, _ in flat], pa.string()),
@@ -416,10 +407,6 @@ def _masks(names: Sequence[str], of_rows: Sequence[frozenset[str]]) -> dict[int,
         for index, name in enumerate(names)
         if any(name in row for row in of_rows)
     }
-
-
-def _array(converter: Converter, values: Sequence[Cell]) -> pa.Array:
-    return pa.array(values, converter.arrow)
 
 
 def _source_text(plan: DecodePlan, change: Change) -> str | None:

@@ -102,33 +102,20 @@ def message_of(record: RawRecord) -> dict[str, JsonValue] | Skipped | Dead:
         return Skipped(TOMBSTONE)
     if not value.strip():
         return Skipped(BLANK_LINE) if record.is_line else Dead("the value is empty")
-    try:
-        found = parsed(value)
-    except ValueError:
-        return Dead(NO_ENVELOPE)
-    return found if isinstance(found, dict) else Dead(NO_ENVELOPE)
-
-
-def parsed(octets: bytes) -> JsonValue:
-    """The JSON value of some bytes; raises `ValueError` where they are no JSON, or nested too deep."""
-    try:
-        return parse_json(octets.decode())
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
+    found = json_object(value)
+    return Dead(NO_ENVELOPE) if found is None else found
 
 
 def key_image(key: bytes | None) -> dict[str, JsonValue] | None:
     """The fields of a message key, which may be under `payload` next to a `schema`; None when it is no object."""
-    return unwrapped(key_object(key))
+    return unwrapped(json_object(key))
 
 
-def key_object(key: bytes | None) -> dict[str, JsonValue] | None:
-    """The JSON object that a key is, or None."""
-    if key is None:
-        return None
+def json_object(octets: bytes | None) -> dict[str, JsonValue] | None:
+    """The JSON object that some bytes are; None where they are none, or it is nested too deep."""
     try:
-        value = parsed(key)
-    except ValueError:
+        value = None if octets is None else parse_json(octets.decode())
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -23,7 +23,6 @@ from collections.abc import Callable
 from typing import Final
 
 from freshet.pipeline.decode.change import (
-    BLANK_LINE,
     DELETE,
     INSERT,
     NO_ENVELOPE,
@@ -38,7 +37,7 @@ from freshet.pipeline.decode.change import (
     Truncate,
     facts_of,
     key_image,
-    parsed,
+    message_of,
     whole_ts,
 )
 from freshet.pipeline.decode.json_value import JsonValue, text_of
@@ -50,17 +49,9 @@ _OP_SHOWN_MAX: Final = 10
 
 def read_envelope(record: RawRecord) -> Reading:
     """What a change envelope says."""
-    value = record.value
-    if value is None or value == b"null":
-        return Skipped(TOMBSTONE)
-    if not value.strip():
-        return Skipped(BLANK_LINE) if record.is_line else Dead("the value is empty")
-    try:
-        top = parsed(value)
-    except ValueError:
-        return Dead(NO_ENVELOPE)
+    top = message_of(record)
     if not isinstance(top, dict):
-        return Dead(NO_ENVELOPE)
+        return top
     schema, body = top.get("schema"), top
     if top.get("op") is None and "payload" in top:
         body = top["payload"]
@@ -68,7 +59,7 @@ def read_envelope(record: RawRecord) -> Reading:
             return Skipped(TOMBSTONE)
         if not isinstance(body, dict):
             return Dead(NO_ENVELOPE)
-    return read_body(body, _row_facts(schema), lambda: key_image(record.key))
+    return read_body(body, facts_of(row_fields(schema)), lambda: key_image(record.key))
 
 
 def read_body(
@@ -120,12 +111,11 @@ def _other(body: dict[str, JsonValue]) -> Reading:
     return Dead("no Debezium envelope: op is missing")
 
 
-def _row_facts(schema: JsonValue) -> Facts:
-    """The facts of the row's fields. `before` and `after` have the same type; a delete's schema has both."""
+def row_fields(schema: JsonValue) -> JsonValue:
+    """The fields of the row in the schema of an envelope, or None. `before` and `after` have the same type; a delete's
+    schema has both."""
     members = schema.get("fields") if isinstance(schema, dict) else None
-    if not isinstance(members, list):
-        return None
-    for member in members:
-        if isinstance(member, dict) and member.get("field") == "after":
-            return facts_of(member.get("fields"))
+    for each in members if isinstance(members, list) else ():
+        if isinstance(each, dict) and each.get("field") == "after":
+            return each.get("fields")
     return None

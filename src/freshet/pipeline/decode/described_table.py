@@ -32,7 +32,8 @@ from freshet.pipeline.config.formats import ENVELOPE_FORMATS, Format
 from freshet.pipeline.decode import raw_records, record_block
 from freshet.pipeline.decode.avro.schemas import HEAD_BYTES
 from freshet.pipeline.decode.careful import UNKNOWN_NOTE, shown_name
-from freshet.pipeline.decode.change import RawRecord, changes_of, is_wrapped, key_image, key_object, parsed
+from freshet.pipeline.decode.change import RawRecord, changes_of, is_wrapped, json_object, key_image
+from freshet.pipeline.decode.debezium import row_fields
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.json_value import BOOL, INT, JsonValue, encodable, kind_of
 from freshet.pipeline.decode.plan import DecodePlan, RegistrySettings
@@ -177,11 +178,8 @@ def describe_record(
 
         described = described_avro(record, registry, is_envelope=format_name in ENVELOPE_FORMATS)
         return nothing if described is None else DescribedTable(*described, True, where)
-    try:
-        top = parsed(record.value)
-    except ValueError:
-        return nothing
-    if not isinstance(top, dict):
+    top = json_object(record.value)
+    if top is None:
         return nothing
     typed = _types_of(format_name, top)
     keys = _keys_of(format_name, top, record.key)
@@ -233,11 +231,13 @@ def _types_of(format_name: Format, top: Mapping[str, JsonValue]) -> dict[str, st
         case "debezium-json" | "debezium-unwrapped":
             if format_name == "debezium-unwrapped" and not is_wrapped(top):
                 return None  # a row with a column of that name
-            fields = _row_fields(format_name, top.get("schema"))
-            if fields is None:
+            schema = top.get("schema")
+            members: JsonValue = schema.get("fields") if isinstance(schema, dict) else None
+            fields = row_fields(schema) if format_name == "debezium-json" else members
+            if not isinstance(fields, list):
                 return None
             found = {}
-            source = _source_name(top.get("schema"))
+            source = _source_name(members)
             for each in fields:
                 name = each.get("field") if isinstance(each, dict) else None
                 if isinstance(name, str) and not (format_name == "debezium-unwrapped" and name.startswith("__")):
@@ -247,23 +247,8 @@ def _types_of(format_name: Format, top: Mapping[str, JsonValue]) -> dict[str, st
             return None
 
 
-def _row_fields(format_name: Format, schema: JsonValue) -> list[JsonValue] | None:
-    """The fields of the row in the schema of a value."""
-    if not isinstance(schema, dict) or not isinstance(schema.get("fields"), list):
-        return None
-    members: list[JsonValue] = schema["fields"]
-    if format_name == "debezium-unwrapped":
-        return members
-    for each in members:
-        if isinstance(each, dict) and each.get("field") == "after":
-            fields = each.get("fields")
-            return fields if isinstance(fields, list) else None
-    return None
-
-
-def _source_name(schema: JsonValue) -> str:
+def _source_name(members: JsonValue) -> str:
     """What the schema of an envelope calls the struct that says where a change is from."""
-    members = schema["fields"] if isinstance(schema, dict) else ()
     names = (each.get("name") for each in members if isinstance(each, dict) and each.get("field") == "source")
     return str(next(names, ""))
 
@@ -273,7 +258,7 @@ def _keys_of(format_name: Format, top: Mapping[str, JsonValue], key: bytes | Non
         return _names(top.get("pkNames"))
     if format_name == "maxwell-json":
         named = _names(top.get("primary_key_columns"))
-        members = key_object(key) or {}
+        members = json_object(key) or {}
         return named or tuple(name.removeprefix(_KEY_PREFIX) for name in members if name.startswith(_KEY_PREFIX))
     return tuple(key_image(key) or ())
 

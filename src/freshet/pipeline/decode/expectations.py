@@ -34,6 +34,7 @@ from freshet.storage.model.data_type import DataField
 
 if TYPE_CHECKING:
     from freshet.pipeline.expressions.evaluation import ExpressionSql
+    from freshet.pipeline.expressions.grammar import Parsed
     from freshet.pipeline.expressions.values import Value
 
 _TAGS: Final = {"quarantine": TAG_QUARANTINED, "drop": TAG_DROPPED, "stop": TAG_STOPPED}
@@ -54,7 +55,7 @@ def condition_of(fields: Sequence[DataField], sql: str) -> Condition:
     no condition."""
     from freshet.pipeline.expressions.column_expression import carrier
     from freshet.pipeline.expressions.evaluation import ExpressionSql, column_sql
-    from freshet.pipeline.expressions.grammar import NotOursError, parse
+    from freshet.pipeline.expressions.grammar import NotOursError
     from freshet.pipeline.expressions.translator import Translator
     from freshet.pipeline.expressions.values import BOOLEAN, Value, either, spark_name
 
@@ -62,15 +63,15 @@ def condition_of(fields: Sequence[DataField], sql: str) -> Condition:
     lacking = lacking_column(columns, sql)
     if lacking is not None:
         raise ConfigurationError(f"{sql!r} reads {lacking}, which is no column of the table{nearest(lacking, columns)}")
-    references = _references(sql)
-    if references is None:
+    found = parsed(sql)
+    if found is None:
         return Condition(None, None)
-    reads = tuple(sorted({columns[each[0]] for each in references}))
+    reads = tuple(sorted({columns[each[0]] for each in found.references}))
     try:
         known: dict[tuple[str, ...], Value] = {
             (fields[index].name,): Value(column_sql(index), carrier(fields[index].type)) for index in reads
         }
-        value = Translator(known).value(parse(sql).tree)
+        value = Translator(known).value(found.tree)
     except NotOursError:
         return Condition(reads, None)
     if value.type != BOOLEAN:
@@ -82,14 +83,17 @@ def condition_of(fields: Sequence[DataField], sql: str) -> Condition:
 
 def lacking_column(columns: Mapping[str, object], sql: str) -> str | None:
     """What a condition reads that is none of these columns; None where there is nothing, or only Spark finds it."""
-    return next((each[0] for each in sorted(_references(sql) or ()) if each[0] not in columns), None)
+    found = parsed(sql)
+    names = () if found is None else (each[0] for each in sorted(found.references))
+    return next((name for name in names if name not in columns), None)
 
 
-def _references(sql: str) -> frozenset[tuple[str, ...]] | None:
+def parsed(sql: str) -> Parsed | None:
+    """An expression; None where only Spark knows it."""
     from freshet.pipeline.expressions.grammar import NotOursError, parse
 
     try:
-        return parse(sql).references
+        return parse(sql)
     except NotOursError:
         return None
 

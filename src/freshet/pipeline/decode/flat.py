@@ -37,8 +37,7 @@ from freshet.pipeline.decode.change import (
     Truncate,
     facts_of,
     is_wrapped,
-    key_object,
-    parsed,
+    json_object,
     unwrapped,
     whole_ts,
 )
@@ -58,7 +57,7 @@ def read_row(record: RawRecord, kind_field: str | None) -> Reading:
         return Skipped(TOMBSTONE)
     if record.is_line and not value.strip():
         return Skipped(BLANK_LINE)
-    members = _object(value)
+    members = json_object(value)
     if members is None:
         return Dead(NO_OBJECT)
     if kind_field is None:
@@ -74,7 +73,7 @@ def is_tombstone(value: bytes | None) -> bool:
     """Whether an unwrapped record has no row: no value, `null`, or a `payload` that is null."""
     if value is None or value == b"null":
         return True
-    root = _object(value)
+    root = json_object(value)
     return root is not None and is_wrapped(root) and root["payload"] is None
 
 
@@ -83,11 +82,11 @@ def read_unwrapped(record: RawRecord) -> Reading:
     value = record.value
     if value is not None and record.is_line and not value.strip():
         return Skipped(BLANK_LINE)
-    root = None if value is None or value == b"null" else _object(value)
+    root = None if value is None or value == b"null" else json_object(value)
     is_gone = value is None or value == b"null" or (root is not None and is_wrapped(root) and root["payload"] is None)
     if is_gone:
         # A tombstone is read through its key, which has the same two forms.
-        root = key_object(record.key)
+        root = json_object(record.key)
     elif root is None:
         return Dead(NO_OBJECT)
     members = unwrapped(root)
@@ -139,11 +138,3 @@ def _facts(root: dict[str, JsonValue] | None) -> Facts:
     if root is None or not is_wrapped(root) or not isinstance(root["schema"], dict):
         return None
     return facts_of(root["schema"].get("fields"))
-
-
-def _object(value: bytes) -> dict[str, JsonValue] | None:
-    try:
-        found = parsed(value)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from freshet._frozen import Frozen
 from freshet.pipeline.config.computed_columns import ComputedColumn
-from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, ENVELOPE_FORMATS, Format
+from freshet.pipeline.config.formats import ENVELOPE_FORMATS, Format, OfFormat
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.source_options import METADATA_COLUMNS
@@ -160,7 +160,7 @@ class PlannedRule(Frozen):
     local: ExpressionSql | None
 
 
-class DecodePlan(Frozen):
+class DecodePlan(OfFormat, Frozen):
     """All that a decoder of one source knows."""
 
     source_index: int
@@ -212,29 +212,9 @@ class DecodePlan(Frozen):
         return None if computed and not key.rule.is_constant else key
 
     @property
-    def is_debezium(self) -> bool:
-        """True for the Debezium formats."""
-        return self.placeholder is not None
-
-    @property
     def has_envelope(self) -> bool:
         """True for Debezium's envelopes, in JSON or Avro."""
         return self.format in ENVELOPE_FORMATS
-
-    @property
-    def is_avro(self) -> bool:
-        """True for records in Avro, whose schemas are in a registry."""
-        return self.format in AVRO_FORMATS
-
-    @property
-    def is_binlog(self) -> bool:
-        """True for the formats of Canal and Maxwell."""
-        return self.format in BINLOG_FORMATS
-
-    @property
-    def captures_changes(self) -> bool:
-        """True for the formats whose records are the changes of a table that they name."""
-        return self.is_debezium or self.is_binlog
 
     @property
     def has_several_rows(self) -> bool:

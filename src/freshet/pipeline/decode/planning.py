@@ -27,7 +27,7 @@ from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.source_options import METADATA_COLUMNS, nearest
 from freshet.pipeline.decode.dialect import dialect_of
-from freshet.pipeline.decode.expectations import with_rules
+from freshet.pipeline.decode.expectations import parsed, with_rules
 from freshet.pipeline.decode.plan import (
     STRING,
     BucketPlan,
@@ -46,7 +46,6 @@ from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import CoreOptions, SequenceGroup
 
 if TYPE_CHECKING:
-    from freshet.pipeline.expressions.grammar import Parsed
     from freshet.pipeline.expressions.values import Value
 
 _BIGINT: Final = ScalarType(TypeRoot.BIGINT)
@@ -75,33 +74,17 @@ _NO_MEMBERS: Final[Mapping[str | None, str]] = {
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`[^`]+`")
 _MEMBER: Final = re.compile(r"_source\s*(?:[.]\s*([A-Za-z_][A-Za-z0-9_]*|`[^`]+`)|\[\s*'([^'\\]+)'\s*\])")
-_CONSTANTS: Final = frozenset(
-    [
-        "null",
-        "true",
-        "false",
-        "current_date",
-        "current_timestamp",
-        "current_time",
-        "current_user",
-        "session_user",
-        "user",
-        "localtimestamp",
-        "current_catalog",
-        "current_database",
-        "current_schema",
-        "now",
-    ]
-)
+_CONSTANTS: Final = frozenset({
+    "null", "true", "false", "current_date", "current_timestamp", "current_time", "current_user", "session_user",
+    "user", "localtimestamp", "current_catalog", "current_database", "current_schema", "now",
+})  # fmt: skip
 """Words that are values to Spark, not names of columns."""
 
 
 def spark_expressions(source: SourceConfig) -> dict[str, str]:
     """The entries of `select` of which only Spark's parser finds what they refer to."""
     return {
-        column: text
-        for column, text in source.select.items()
-        if plain_reference(text) is None and _parsed(text) is None
+        column: text for column, text in source.select.items() if plain_reference(text) is None and parsed(text) is None
     }
 
 
@@ -132,8 +115,8 @@ def plan_decoding(
         plain = plain_reference(text)
         if plain is not None:
             read[column] = frozenset({plain})
-        elif (parsed := _parsed(text)) is not None:
-            read[column] = parsed.references
+        elif (tree := parsed(text)) is not None:
+            read[column] = tree.references
     types = _types(source, schema, read)
     columns = _columns(source, schema, rules, groups, types, read)
     scope = _scope(columns, types)
@@ -201,7 +184,7 @@ def _columns(
     columns = []
     for field in schema.fields:
         name = field.name
-        text = source.select.get(name) if source.select else _quoted(name)
+        text = source.select.get(name) if source.select else back_ticked(name)
         given = read.get(name, frozenset()) if source.select else frozenset({(name,)})
         filled = _filling(source, field, text, given, types)
         columns.append(
@@ -300,15 +283,6 @@ def _scope(columns: Sequence[ColumnPlan], types: Mapping[str, DataType]) -> tupl
     return tuple(scope)
 
 
-def _parsed(text: str) -> Parsed | None:
-    from freshet.pipeline.expressions.grammar import NotOursError, parse
-
-    try:
-        return parse(text)
-    except NotOursError:
-        return None
-
-
 def meaning_settings(settings: Mapping[str, str]) -> list[str]:
     """The settings, out of some of Spark under which expressions may mean what they do not mean without."""
     return [key for key in settings if key.startswith("spark.sql.") and not key.startswith(_HARMLESS_SETTINGS)]
@@ -329,10 +303,10 @@ def _with_local(columns: Sequence[ColumnPlan], scope: Sequence[ScopeColumn]) -> 
             )
     found = []
     for column in columns:
-        parsed = None if column.expression is None else _parsed(column.expression)
-        if parsed is not None and column.expression is not None:
+        tree = None if column.expression is None else parsed(column.expression)
+        if tree is not None and column.expression is not None:
             with suppress(NotOursError):
-                local = column_expression(column.expression, parsed, known, column.field.type)
+                local = column_expression(column.expression, tree, known, column.field.type)
                 column = replace(column, expression=None, local=local)
         found.append(column)
     return tuple(found)
@@ -358,5 +332,6 @@ def _same_type(left: DataType | None, right: DataType) -> bool:
     return left is not None and with_nullable(left, True) == with_nullable(right, True)
 
 
-def _quoted(name: str) -> str:
+def back_ticked(name: str) -> str:
+    """A name of a column as an expression has it."""
     return "`" + name.replace("`", "``") + "`"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.convert.converter import Mask, null_mask
 from freshet.pipeline.decode.plan import DecodePlan
-from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType
+from freshet.storage.model.arrow_types import empty_value
 from freshet.storage.options import SequenceGroup
 
 KEY_NULL: Final = "NULL in a key column"
@@ -130,20 +130,7 @@ def with_zeros(
         arrow = carrier_arrow_type(column.field.type)
         lacks = is_delete & null_mask(array)
         if lacks.any():
-            zeros = pa.array([zero_of(column.field.type)], arrow)
+            zeros = pa.array([empty_value(column.field.type)], arrow)
             whole = pa.concat_arrays([array, zeros])
             filled[index] = whole.take(pa.array(np.where(lacks, len(array), np.arange(len(array)))))
     return filled
-
-
-def zero_of(data_type: DataType) -> Any:
-    """The zero of a type as Arrow takes it for the carrier: for columns that the record of a deletion does not have."""
-    match data_type:
-        case ArrayType() | MapType():
-            return []
-        case RowType(fields=fields):
-            return {field.name: None if field.type.nullable else zero_of(field.type) for field in fields}
-    arrow = carrier_arrow_type(data_type)
-    if pa.types.is_string(arrow):
-        return ""
-    return b"" if pa.types.is_binary(arrow) else False if pa.types.is_boolean(arrow) else 0

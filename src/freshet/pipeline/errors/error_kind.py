@@ -53,25 +53,11 @@ _CLASSES: Final[Mapping[type[BaseException], ErrorKind]] = {
 
 _OURS: Final = "freshet."
 
-_MAY_PASS: Final = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.ENOMEM,
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.EAGAIN,
-        errno.EBUSY,
-        errno.EINTR,
-        errno.ETIMEDOUT,
-        errno.ECONNREFUSED,
-        errno.ECONNRESET,
-        errno.EHOSTUNREACH,
-        errno.ENETUNREACH,
-        errno.ENOTCONN,
-        errno.ESTALE,
-    }
-)
+_MAY_PASS: Final = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY, errno.EINTR,
+    errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN,
+    errno.ESTALE,
+})  # fmt: skip
 _OF_THE_CALL: Final = frozenset(
     {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 )

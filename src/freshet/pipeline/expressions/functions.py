@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from freshet.pipeline.expressions.arithmetic import (
-    OUT_OF_RANGE,
-    absolute,
-    computed,
-    of_remainder,
-    shifted_date,
-)
+from freshet.pipeline.expressions.arithmetic import OUT_OF_RANGE, absolute, computed, of_remainder, shifted_date
 from freshet.pipeline.expressions.casts import cast
 from freshet.pipeline.expressions.grammar import NotOursError
 from freshet.pipeline.expressions.text_functions import TEXT, TEXT_FUNCTIONS, Function, literal, plain, want
@@ -42,6 +37,7 @@ from freshet.pipeline.expressions.values import (
     quoted,
     spark_name,
 )
+from freshet.storage.model.data_type import ScalarType
 
 _FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _UNITS: Final = {
@@ -51,25 +47,22 @@ _UNITS: Final = {
 _CLOCK: Final = frozenset({"day", "hour", "minute", "second"})
 
 
-def _part(template: str) -> Function:
-    def function(arguments: Sequence[Value]) -> Value:
-        want(arguments, (DATE, *TIMES))
-        return Value(f"CAST({template.format(arguments[0].sql)} AS INTEGER)", INT).over(*arguments)
+def _counted(name: str, count: int, function: Callable[..., Value]) -> Function:
+    """A function of so many arguments, of whatever types."""
 
-    return function
+    def counted(arguments: Sequence[Value]) -> Value:
+        if len(arguments) != count:
+            raise NotOursError(f"{name} of {len(arguments)} arguments")
+        return function(*arguments)
 
-
-def _time_part(name: str) -> Function:
-    def function(arguments: Sequence[Value]) -> Value:
-        want(arguments, TIMES)
-        return Value(f"CAST({name}({arguments[0].sql}) AS INTEGER)", INT).over(*arguments)
-
-    return function
+    return counted
 
 
-def _days_between(arguments: Sequence[Value]) -> Value:
-    if len(arguments) != 2:
-        raise NotOursError(f"datediff of {len(arguments)} arguments")
+def _part(template: str, kinds: Sequence[ScalarType] = (DATE, *TIMES)) -> Function:
+    return plain(f"CAST({template} AS INTEGER)", INT, kinds)
+
+
+def _days_between(*arguments: Value) -> Value:
     want(arguments, (DATE, *TIMES), (DATE, *TIMES))
     end, start = (cast(each, DATE) for each in arguments)
     return Value(f"CAST(date_diff('day', {start.sql}, {end.sql}) AS INTEGER)", INT).over(*arguments)
@@ -166,11 +159,11 @@ _TIME_FUNCTIONS: Final[dict[str, Function]] = {
     "dayofweek": _part("dayofweek({0}) + 1"),
     "weekday": _part("isodow({0}) - 1"),
     "weekofyear": _part("weekofyear({0})"),
-    "hour": _time_part("hour"),
-    "minute": _time_part("minute"),
-    "second": _time_part("second"),
-    "datediff": _days_between,
-    "date_diff": _days_between,
+    "hour": _part("hour({0})", TIMES),
+    "minute": _part("minute({0})", TIMES),
+    "second": _part("second({0})", TIMES),
+    "datediff": _counted("datediff", 2, _days_between),
+    "date_diff": _counted("date_diff", 2, _days_between),
     "date_add": _shifted("+"),
     "dateadd": _shifted("+"),
     "date_sub": _shifted("-"),
@@ -213,42 +206,32 @@ def _coalesce(arguments: Sequence[Value]) -> Value:
     return Value(f"coalesce({', '.join(each.sql for each in values)})", kind, fails, causes)
 
 
-def _nvl(arguments: Sequence[Value]) -> Value:
-    if len(arguments) != 2:
-        raise NotOursError(f"nvl of {len(arguments)} arguments")
-    return _coalesce(arguments)
+def _nvl(value: Value, other: Value) -> Value:
+    return _coalesce((value, other))
 
 
-def _nvl2(arguments: Sequence[Value]) -> Value:
-    if len(arguments) != 3:
-        raise NotOursError(f"nvl2 of {len(arguments)} arguments")
-    if arguments[1].fails or arguments[2].fails:
+def _nvl2(value: Value, *choices: Value) -> Value:
+    if any(each.fails for each in choices):
         raise NotOursError("nvl2 of values that may fail")
-    (one, other), kind = commonly(arguments[1:])
-    sql = f"(CASE WHEN ({arguments[0].sql}) IS NOT NULL THEN {one.sql} ELSE {other.sql} END)"
-    return Value(sql, kind).over(arguments[0])
+    (one, other), kind = commonly(choices)
+    sql = f"(CASE WHEN ({value.sql}) IS NOT NULL THEN {one.sql} ELSE {other.sql} END)"
+    return Value(sql, kind).over(value)
 
 
-def _nullif(arguments: Sequence[Value]) -> Value:
-    if len(arguments) != 2:
-        raise NotOursError(f"nullif of {len(arguments)} arguments")
-    (one, other), kind = commonly(arguments)
-    if kind == BINARY or arguments[0].type is None:
+def _nullif(value: Value, null: Value) -> Value:
+    (one, other), kind = commonly((value, null))
+    if kind == BINARY or value.type is None:
         raise NotOursError("nullif of such values")
-    sql = f"(CASE WHEN ({one.sql}) = ({other.sql}) THEN NULL ELSE {arguments[0].sql} END)"
-    return Value(sql, arguments[0].type).over(*arguments)
+    sql = f"(CASE WHEN ({one.sql}) = ({other.sql}) THEN NULL ELSE {value.sql} END)"
+    return Value(sql, value.type).over(value, null)
 
 
-def _is_null(word: str) -> Function:
-    def function(arguments: Sequence[Value]) -> Value:
-        (value,) = arguments if len(arguments) == 1 else _refused(word)
-        return Value(f"(({value.sql}) {word})", BOOLEAN).over(value)
-
-    return function
+def _is_null(value: Value) -> Value:
+    return Value(f"(({value.sql}) IS NULL)", BOOLEAN).over(value)
 
 
-def _refused(what: str) -> Sequence[Value]:
-    raise NotOursError(what)
+def _is_not_null(value: Value) -> Value:
+    return Value(f"(({value.sql}) IS NOT NULL)", BOOLEAN).over(value)
 
 
 def _extreme(name: str) -> Function:
@@ -266,13 +249,17 @@ def _extreme(name: str) -> Function:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _one_number(name: str) -> Function:
-    def function(arguments: Sequence[Value]) -> Value:
-        if len(arguments) != 1 or not is_number(arguments[0].type):
-            raise NotOursError(f"{name} of such arguments")
-        return _NUMBERS[name](arguments[0])
+def _of_number(name: str, function: Callable[[Value], Value]) -> Function:
+    def of_number(value: Value) -> Value:
+        if not is_number(value.type):
+            raise NotOursError(f"{name} of {spark_name(value.type)}")
+        return function(value)
 
-    return function
+    return _counted(name, 1, of_number)
+
+
+def _root(value: Value) -> Value:
+    return Value(f"sqrt({cast(value, DOUBLE).sql})", DOUBLE).over(value)
 
 
 def _rounded(arguments: Sequence[Value]) -> Value:
@@ -293,8 +280,7 @@ def _rounded(arguments: Sequence[Value]) -> Value:
 
 
 def _up_or_down(name: str) -> Function:
-    def function(arguments: Sequence[Value]) -> Value:
-        (value,) = arguments if len(arguments) == 1 else _refused(name)
+    def function(value: Value) -> Value:
         if value.type in WHOLE:
             return cast(value, BIGINT)
         if not is_decimal(value.type):
@@ -304,61 +290,41 @@ def _up_or_down(name: str) -> Function:
         assert kind is not None
         return Value(f"CAST({name}({value.sql}) AS {duckdb_type(kind)})", kind).over(value)
 
-    return function
-
-
-def _binary_number(operator: str) -> Function:
-    def function(arguments: Sequence[Value]) -> Value:
-        if len(arguments) != 2:
-            raise NotOursError(f"{operator} of {len(arguments)} arguments")
-        return computed(operator, *arguments)
-
-    return function
+    return _counted(name, 1, function)
 
 
 def _tried(operator: str) -> Function:
-    def function(arguments: Sequence[Value]) -> Value:
-        if len(arguments) != 2 or any(each.fails for each in arguments):
+    def function(*arguments: Value) -> Value:
+        if any(each.fails for each in arguments):
             raise NotOursError("try_… of values that may fail")
         if not all(is_number(each.type) for each in arguments):
             raise NotOursError("try_… of other values than numbers")
         return replace(computed(operator, *arguments), fails="", causes=())
 
-    return function
+    return _counted("try_…", 2, function)
 
-
-def _pmod(arguments: Sequence[Value]) -> Value:
-    if len(arguments) != 2:
-        raise NotOursError(f"pmod of {len(arguments)} arguments")
-    return of_remainder(*arguments)
-
-
-_NUMBERS: Final[dict[str, Callable[[Value], Value]]] = {
-    "abs": absolute,
-    "sqrt": lambda value: Value(f"sqrt({cast(value, DOUBLE).sql})", DOUBLE).over(value),
-}
 
 FUNCTIONS: Final[dict[str, Function]] = {
     **TEXT_FUNCTIONS,
     **_TIME_FUNCTIONS,
     "coalesce": _coalesce,
-    "nvl": _nvl,
-    "ifnull": _nvl,
-    "nvl2": _nvl2,
-    "nullif": _nullif,
-    "isnull": _is_null("IS NULL"),
-    "isnotnull": _is_null("IS NOT NULL"),
+    "nvl": _counted("nvl", 2, _nvl),
+    "ifnull": _counted("ifnull", 2, _nvl),
+    "nvl2": _counted("nvl2", 3, _nvl2),
+    "nullif": _counted("nullif", 2, _nullif),
+    "isnull": _counted("isnull", 1, _is_null),
+    "isnotnull": _counted("isnotnull", 1, _is_not_null),
     "greatest": _extreme("greatest"),
     "least": _extreme("least"),
-    "abs": _one_number("abs"),
-    "sqrt": _one_number("sqrt"),
+    "abs": _of_number("abs", absolute),
+    "sqrt": _of_number("sqrt", _root),
     "isnan": plain("coalesce(isnan({0}), false)", BOOLEAN, FLOATS),
     "round": _rounded,
     "ceil": _up_or_down("ceil"),
     "ceiling": _up_or_down("ceil"),
     "floor": _up_or_down("floor"),
-    "mod": _binary_number("%"),
-    "pmod": _pmod,
+    "mod": _counted("mod", 2, partial(computed, "%")),
+    "pmod": _counted("pmod", 2, of_remainder),
     "try_add": _tried("+"),
     "try_subtract": _tried("-"),
     "try_multiply": _tried("*"),

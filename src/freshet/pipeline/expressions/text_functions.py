@@ -8,16 +8,7 @@ from typing import Final
 from freshet.pipeline.expressions.casts import cast
 from freshet.pipeline.expressions.grammar import NotOursError
 from freshet.pipeline.expressions.odd_texts import ODD_LETTERS_LOWER, ODD_LETTERS_UPPER, ODD_LOWER, ODD_UPPER
-from freshet.pipeline.expressions.values import (
-    BINARY,
-    BOOLEAN,
-    INT,
-    SMALLINT,
-    STRING,
-    TINYINT,
-    Value,
-    spark_name,
-)
+from freshet.pipeline.expressions.values import BINARY, BOOLEAN, INT, SMALLINT, STRING, TINYINT, Value, spark_name
 from freshet.storage.model.data_type import ScalarType
 
 Function = Callable[[Sequence[Value]], Value]

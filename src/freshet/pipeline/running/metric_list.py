@@ -8,8 +8,8 @@ label with the partition or the bucket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from freshet._frozen import Frozen
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from freshet.storage.status.batches import Batches
     from freshet.storage.status.table_status import LastHour, LevelStatus, TableDetail, TableStatus
 
+T = TypeVar("T")
+
 PREFIX: Final = "freshet_"
 CAUSE: Final = "cause"
 PHASE: Final = "phase"
@@ -27,30 +29,13 @@ Shown = float | None | Mapping[str, float]
 """A value; None where it is not known; several by cause or phase."""
 
 
-class TableGauge(Frozen):
-    """A fact of a table at a moment."""
+class MetricOf(Frozen, Generic[T]):
+    """A fact of a table or a pipeline at a moment, or what each batch of a run adds to: then the sample's name ends in
+    `_total`."""
 
     name: str
     text: str
-    value: Callable[[TableStatus], Shown]
-    by: str | None = None
-
-
-class PipelineGauge(Frozen):
-    """A fact of a pipeline at a moment."""
-
-    name: str
-    text: str
-    value: Callable[[PipelineStatus], Shown]
-    by: str | None = None
-
-
-class RunCounter(Frozen):
-    """What each batch of a run adds to; the sample's name ends in `_total`."""
-
-    name: str
-    text: str
-    value: Callable[[Progress], Shown]
+    value: Callable[[T], Shown]
     by: str | None = None
 
 
@@ -98,153 +83,149 @@ def _consumer_behind(table: TableStatus) -> float | None:
     return float(max((table.newest.snapshot_id + 1 - snapshot_id for snapshot_id in wanted), default=0))
 
 
-TABLE_GAUGES: Final = (
-    TableGauge(
+TABLE_GAUGES: Final[Sequence[MetricOf[TableStatus]]] = (
+    MetricOf(
         "table_freshness_seconds",
         "Age of the newest commit that was no compaction; of a pipeline that waits, of its last word.",
         lambda table: _seconds(table.freshness_ms),
     ),
-    TableGauge(
+    MetricOf(
         "table_freshness_target_seconds",
         "The option freshet.freshness-target.",
         lambda table: _seconds(table.target_ms),
     ),
-    TableGauge(
+    MetricOf(
         "table_behind",
         "1 where the table is less fresh than its target or cannot be read, else 0.",
         lambda it: it.is_behind,
     ),
-    TableGauge(
+    MetricOf(
         "table_readable",
         "1 where its files can be read, else 0: its other metrics are absent then.",
         lambda it: it.error is None,
     ),
-    TableGauge("table_rows", "Rows of the newest snapshot, merged or not.", lambda table: table.rows),
-    TableGauge("table_files", "Live data files.", lambda table: table.files),
-    TableGauge("table_live_bytes", "Bytes of the live data files.", lambda table: table.live_bytes),
-    TableGauge(
+    MetricOf("table_rows", "Rows of the newest snapshot, merged or not.", lambda table: table.rows),
+    MetricOf("table_files", "Live data files.", lambda table: table.files),
+    MetricOf("table_live_bytes", "Bytes of the live data files.", lambda table: table.live_bytes),
+    MetricOf(
         "table_snapshot_id",
         "The newest snapshot; its increase is the number of commits.",
         lambda table: None if table.newest is None else table.newest.snapshot_id,
     ),
-    TableGauge(
+    MetricOf(
         "table_snapshot_age_seconds",
         "Age of the newest snapshot, also of a compaction.",
         lambda table: None if table.newest is None else _age(table, table.newest.time_ms),
     ),
-    TableGauge("level0_files_max", "Most files at level 0 of one bucket.", _levels(lambda it: it.level_0_max)),
-    TableGauge("sorted_runs_max", "Most sorted runs of one bucket.", _levels(lambda it: it.runs_max)),
-    TableGauge(
+    MetricOf("level0_files_max", "Most files at level 0 of one bucket.", _levels(lambda it: it.level_0_max)),
+    MetricOf("sorted_runs_max", "Most sorted runs of one bucket.", _levels(lambda it: it.runs_max)),
+    MetricOf(
         "sorted_runs_stop",
         "Runs of a bucket from which on writers wait for it; absent of append tables, where nobody waits.",
         _levels(lambda it: it.runs_stop),
     ),
-    TableGauge(
+    MetricOf(
         "compaction_backlog_bytes",
         "Bytes of the files that the picking rules ask for now.",
         _levels(lambda it: it.backlog_bytes),
     ),
-    TableGauge(
+    MetricOf(
         "compaction_backlog_seconds",
         "How long that takes at the rate of the last hour; absent where nothing was compacted in it.",
         _levels(lambda it: None if it.backlog_minutes is None else it.backlog_minutes * 60),
     ),
-    TableGauge(
+    MetricOf(
         "changelog_behind_snapshots",
         "Commits of rows since the last snapshot with a changelog; absent of tables that make none.",
         _detail(lambda it: it.changelog_behind),
     ),
-    TableGauge(
+    MetricOf(
         "changelog_waiting_rows", "Rows whose changes wait for a compaction.", _levels(lambda it: it.waiting_rows)
     ),
-    TableGauge("table_snapshots", "Snapshots that are kept.", _detail(lambda it: it.history.snapshots)),
-    TableGauge(
+    MetricOf("table_snapshots", "Snapshots that are kept.", _detail(lambda it: it.history.snapshots)),
+    MetricOf(
         "table_kept_bytes",
         "Bytes of data and changelog files that only snapshots need; absent where that is not noted.",
         _detail(lambda it: it.history.kept_bytes),
     ),
-    TableGauge("oldest_hold_seconds", "Age of the oldest tag, branch or consumer that holds files.", _oldest_hold),
-    TableGauge("consumer_behind_snapshots", "Snapshots that the slowest consumer has not read.", _consumer_behind),
-    TableGauge("hour_commits", "Commits of rows in the last hour.", _hour(lambda it: it.commits)),
-    TableGauge("hour_rows_written", "Rows that they wrote.", _hour(lambda it: it.rows_written)),
-    TableGauge("hour_conflicts", "Conflicts that commits of the last hour met.", _hour(lambda it: it.conflicts)),
-    TableGauge("hour_commit_p99_seconds", "p99 of a commit, last hour.", _hour(lambda it: _seconds(it.commit_ms_p99))),
-    TableGauge(
+    MetricOf("oldest_hold_seconds", "Age of the oldest tag, branch or consumer that holds files.", _oldest_hold),
+    MetricOf("consumer_behind_snapshots", "Snapshots that the slowest consumer has not read.", _consumer_behind),
+    MetricOf("hour_commits", "Commits of rows in the last hour.", _hour(lambda it: it.commits)),
+    MetricOf("hour_rows_written", "Rows that they wrote.", _hour(lambda it: it.rows_written)),
+    MetricOf("hour_conflicts", "Conflicts that commits of the last hour met.", _hour(lambda it: it.conflicts)),
+    MetricOf("hour_commit_p99_seconds", "p99 of a commit, last hour.", _hour(lambda it: _seconds(it.commit_ms_p99))),
+    MetricOf(
         "hour_compactions",
         "Compactions of buckets in the last hour, by reason.",
         _hour(lambda it: it.reasons),
         by=CAUSE,
     ),
-    TableGauge("hour_compacted_bytes", "Bytes that they read.", _hour(lambda it: it.compacted_bytes)),
+    MetricOf("hour_compacted_bytes", "Bytes that they read.", _hour(lambda it: it.compacted_bytes)),
 )
 
-PIPELINE_GAUGES: Final = (
-    PipelineGauge(
+PIPELINE_GAUGES: Final[Sequence[MetricOf[PipelineStatus]]] = (
+    MetricOf(
         "pipeline_up",
         "1 where it starts, runs or waits for records, else 0.",
         lambda it: it.state.is_up if it.error is None else None,
     ),
-    PipelineGauge(
+    MetricOf(
         "pipeline_readable",
         "1 where its checkpoint and its catalog can be read, else 0: its other metrics of files are absent then.",
         lambda it: it.error is None,
     ),
-    PipelineGauge(
+    MetricOf(
         "pipeline_behind",
         "1 where it has failed, is gone, has set tables apart, cannot be read, or a table of it is behind; else 0.",
         lambda it: it.is_behind,
     ),
-    PipelineGauge("pipeline_batch", "The number of the last batch that is done.", lambda it: it.batch),
-    PipelineGauge("source_lag_records", "Records that wait at the source.", lambda it: it.lag_records),
-    PipelineGauge(
+    MetricOf("pipeline_batch", "The number of the last batch that is done.", lambda it: it.batch),
+    MetricOf("source_lag_records", "Records that wait at the source.", lambda it: it.lag_records),
+    MetricOf(
         "source_lag_seconds",
         "Age of the latest record that it has read, where others wait; 0 where none does.",
         lambda it: _seconds(it.lag_ms),
     ),
-    PipelineGauge(
-        "tables_set_apart", "Tables whose records are held back.", lambda it: None if it.error else len(it.apart)
-    ),
-    PipelineGauge(
-        "recent_records_per_second", "Records a second, last 15 minutes.", _batches(lambda it: it.records_per_s)
-    ),
-    PipelineGauge(
+    MetricOf("tables_set_apart", "Tables whose records are held back.", lambda it: None if it.error else len(it.apart)),
+    MetricOf("recent_records_per_second", "Records a second, last 15 minutes.", _batches(lambda it: it.records_per_s)),
+    MetricOf(
         "recent_event_to_commit_p50_seconds",
         "p50 from the time that records carry to their commit, last 15 minutes.",
         _batches(lambda it: _seconds(it.event_to_commit_ms_p50)),
     ),
-    PipelineGauge(
+    MetricOf(
         "recent_event_to_commit_p99_seconds",
         "p99 of the same.",
         _batches(lambda it: _seconds(it.event_to_commit_ms_p99)),
     ),
-    PipelineGauge(
+    MetricOf(
         "recent_batch_phase_seconds",
         "Where a batch spends its time, on average over the last 15 minutes; those of tasks added up.",
         _batches(lambda it: {name: ms / 1000 for name, ms in it.phases_ms.items()}),
         by=PHASE,
     ),
-    PipelineGauge(
-        "hour_dead_letters", "Dead letters of the last hour.", _batches(lambda it: it.dead_letters), by=CAUSE
-    ),
+    MetricOf("hour_dead_letters", "Dead letters of the last hour.", _batches(lambda it: it.dead_letters), by=CAUSE),
 )
 
-RUN_COUNTERS: Final = (
-    RunCounter("batches", "Batches that are done.", lambda it: 1),
-    RunCounter("records_read", "Records that they read.", lambda it: it.report.read_count),
-    RunCounter("records_applied", "Records that became rows.", lambda it: it.report.result.applied),
-    RunCounter("records_skipped", "Records that were passed over.", lambda it: it.report.result.skipped, by=CAUSE),
-    RunCounter("dead_letters", "Records that became dead letters.", lambda it: it.report.result.dead, by=CAUSE),
-    RunCounter("broken_rules", "Records that broke a rule of expect.", lambda it: it.report.broken, by=CAUSE),
-    RunCounter("rewrites", "Files written again because another writer was first.", lambda it: it.report.rewrite_count),
-    RunCounter("rewritten_bytes", "Bytes of them.", lambda it: it.report.rewritten_bytes),
-    RunCounter(
+RUN_COUNTERS: Final[Sequence[MetricOf[Progress]]] = (
+    MetricOf("batches", "Batches that are done.", lambda it: 1),
+    MetricOf("records_read", "Records that they read.", lambda it: it.report.read_count),
+    MetricOf("records_applied", "Records that became rows.", lambda it: it.report.result.applied),
+    MetricOf("records_skipped", "Records that were passed over.", lambda it: it.report.result.skipped, by=CAUSE),
+    MetricOf("dead_letters", "Records that became dead letters.", lambda it: it.report.result.dead, by=CAUSE),
+    MetricOf("broken_rules", "Records that broke a rule of expect.", lambda it: it.report.broken, by=CAUSE),
+    MetricOf("rewrites", "Files written again because another writer was first.", lambda it: it.report.rewrite_count),
+    MetricOf("rewritten_bytes", "Bytes of them.", lambda it: it.report.rewritten_bytes),
+    MetricOf(
         "waited_buckets",
         "Buckets that a batch had to compact, though background compaction should have.",
         lambda it: it.report.result.waited_buckets,
     ),
-    RunCounter("table_events", "Tables created, altered, emptied, set apart.", lambda it: len(it.report.table_events)),
+    MetricOf("table_events", "Tables created, altered, emptied, set apart.", lambda it: len(it.report.table_events)),
 )
-RESTARTS: Final = RunCounter("restarts", "Restarts after a failure, by its kind.", lambda it: None, by=CAUSE)
+RESTARTS: Final[MetricOf[Progress]] = MetricOf(
+    "restarts", "Restarts after a failure, by its kind.", lambda it: None, by=CAUSE
+)
 
 BATCH: Final = RunHistogram(
     "batch_seconds", "How long a batch took.", (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

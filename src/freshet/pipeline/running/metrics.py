@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -29,10 +29,8 @@ from freshet.pipeline.running.metric_list import (
     PIPELINE_GAUGES,
     PREFIX,
     TABLE_GAUGES,
-    PipelineGauge,
-    RunCounter,
+    MetricOf,
     Shown,
-    TableGauge,
 )
 from freshet.pipeline.running.run_totals import RunTotals
 from freshet.pipeline.running.seen import Seen
@@ -140,7 +138,7 @@ def _names(table: TableStatus) -> list[str]:
 
 
 def _family(
-    gauge: PipelineGauge | TableGauge, labels: Sequence[str], values: Iterable[tuple[Sequence[str], Shown]]
+    gauge: MetricOf[Any], labels: Sequence[str], values: Iterable[tuple[Sequence[str], Shown]]
 ) -> GaugeMetricFamily:
     by = [] if gauge.by is None else [gauge.by]
     family = GaugeMetricFamily(f"{PREFIX}{gauge.name}", gauge.text, labels=[*labels, *by])
@@ -165,7 +163,7 @@ def _counters(totals: RunTotals, pipelines: Sequence[str]) -> Iterator[Metric]:
     yield from found.values()
 
 
-def _counter(counter: RunCounter) -> CounterMetricFamily:
+def _counter(counter: MetricOf[Any]) -> CounterMetricFamily:
     labels = ["pipeline", *([counter.by] if counter.by else [])]
     return CounterMetricFamily(f"{PREFIX}{counter.name}", counter.text, labels=labels)
 

@@ -12,7 +12,7 @@ from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import PipelineError
-from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, as_folder
+from freshet.pipeline.identity.checkpoint_folder import as_folder
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.running.run_note import BEAT_LOST_MS, RunNote, RunState, read_note
 from freshet.pipeline.sync.ledger import APART, read_ledger
@@ -82,7 +82,7 @@ def pipeline_status(config: PipelineConfig, now_ms: int | None = None) -> Pipeli
     """The pipeline now; what is not there yet is None. Raises where its catalog or its checkpoint cannot be reached."""
     now_ms = now_ms or time.time_ns() // 1_000_000
     folder = as_folder(config.checkpoint) or pipeline_checkpoint(config)
-    note, numbers = read_note(folder), _committed(folder)
+    note, numbers = read_note(folder), folder.numbers("commits")
     state = _state(note, now_ms)
     catalog = target_catalog(config)
     is_many = isinstance(config, SyncPipelineConfig)
@@ -122,10 +122,6 @@ def _lag_ms(records: int | None, event_ms: int | None, now_ms: int, *, is_up: bo
     if records == 0:
         return 0 if is_up else None
     return None if records is None or event_ms is None else max(0, now_ms - event_ms)
-
-
-def _committed(folder: CheckpointFolder) -> list[int]:
-    return folder.numbers("commits")
 
 
 def _statuses(catalog: Catalog, names: Sequence[str], now_ms: int, *, detail: bool) -> list[TableStatus]:

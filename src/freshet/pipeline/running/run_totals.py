@@ -21,7 +21,7 @@ from freshet.pipeline.running.metric_list import (
     HISTOGRAMS,
     RESTARTS,
     RUN_COUNTERS,
-    RunCounter,
+    MetricOf,
     RunHistogram,
     Shown,
 )
@@ -67,7 +67,7 @@ class _Run:
         self.counts[histogram.name] += np.diff(np.rint(weight * upto), prepend=0)  # whole records
         self.sums_s[histogram.name] += weight * float(values_s.sum())
 
-    def add(self, counter: RunCounter, shown: Shown) -> None:
+    def add(self, counter: MetricOf[Progress], shown: Shown) -> None:
         total = self.counters[counter.name]
         for name, count in shown.items() if isinstance(shown, Mapping) else [("", shown or 0)]:
             is_told = name in total or len(total) < CAUSES_MAX
@@ -75,7 +75,7 @@ class _Run:
             total[told] = total.get(told, 0) + count
 
 
-def _first(counter: RunCounter) -> Iterable[str]:
+def _first(counter: MetricOf[Progress]) -> Iterable[str]:
     if counter is RESTARTS:
         return _RESTARTED
     return () if counter.by else ("",)
@@ -137,7 +137,7 @@ class RunTotals:
         with self._lock:
             return {name: self._runs[name].state for name in pipelines}
 
-    def counters(self, pipeline: str) -> Iterator[tuple[RunCounter, dict[str, float]]]:
+    def counters(self, pipeline: str) -> Iterator[tuple[MetricOf[Progress], dict[str, float]]]:
         """The totals of one; by cause where the counter has causes, else under an empty name."""
         with self._lock:
             totals = [(each, dict(self._runs[pipeline].counters[each.name])) for each in _COUNTERS]

@@ -36,6 +36,11 @@ S3A_GROUP = "s3a"
 KAFKA_ARTIFACT = "spark-sql-kafka-0-10_"
 S3A_ARTIFACT = "hadoop-aws-"
 _JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+JAVA_MIN = 17
+ANSWER_S = 30.0
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+"""Java 8 calls itself 1.8."""
+
 FETCHED_LINE = re.compile(r"\[SUCCESSFUL \] \S+?#(?P<name>[^;]+);(?P<version>[^!]+)!")
 
 
@@ -139,6 +144,21 @@ def java_command() -> str:
     if java is None:
         raise JarError(f"no java {f'in JAVA_HOME={home}' if home else 'on the PATH'}; install Java 17")
     return java
+
+
+def java_problem() -> str | None:
+    """Why Spark cannot start with the Java of this machine; None where nothing is wrong, or its answer is not known."""
+    try:
+        java = java_command()
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    except JarError as error:
+        return str(error)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"`java -version` does not answer: {error}"
+    found = _JAVA_VERSION.search(done.stderr + done.stdout)
+    if found is None or int(found[1]) >= JAVA_MIN:
+        return None
+    return f"{java} is Java {found[1]}, and Spark needs Java {JAVA_MIN} or newer; install it, or set JAVA_HOME"
 
 
 def _jar(coordinates: str, sha256: str) -> Jar:

@@ -39,6 +39,7 @@ from pyspark.sql import types as spark
 
 from freshet._frozen import Frozen
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, HEAD_SCHEMA, KIND, OFFSET, TAG, TAG_DATA
+from freshet.pipeline.decode.planning import back_ticked
 from freshet.pipeline.query.driver.schema_follow import check_names
 from freshet.pipeline.query.driver.task_plan import TaskPlan
 from freshet.pipeline.query.task.key_task import INDEX
@@ -154,7 +155,7 @@ def route_rows(
         if field.name in given.fieldNames() or (field.default_value is not None and field.name in placing)
     )
     data = {
-        field.name: _carried(F.col(_quoted(field.name)), given[field.name].dataType, field)
+        field.name: _carried(F.col(back_ticked(field.name)), given[field.name].dataType, field)
         if field.name in given.fieldNames()
         else F.lit(field.default_value).cast(spark_type(field.type))
         for field in fields
@@ -229,7 +230,3 @@ def _carried(column: Column, found: spark.DataType, field: DataField) -> Column:
             return epoch_micros(column, field.type) * F.lit(1000).cast("bigint")
         case Fit.WIDENS:
             return column.cast(spark_type(field.type))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

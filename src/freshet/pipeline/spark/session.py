@@ -45,8 +45,8 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.spark import worker_daemon
+from freshet.pipeline.spark.jars import java_problem
 from freshet.pipeline.spark.java_process import JavaDiedError, archive_option, java_death, quiet_java, stop_session
-from freshet.pipeline.spark.java_version import java_problem
 from freshet.pipeline.spark.worker_python import IMPORT_ROOT, use_own_python
 
 LOGGING_OPTION: Final = f"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name('log4j2.properties').as_uri()}"

@@ -15,8 +15,8 @@ set apart.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import asdict, replace
+from typing import Final
 
 import orjson
 import pyarrow as pa
@@ -101,12 +101,9 @@ def lost_batches_text(row: LedgerRow, last: CommitTrace | None, config: SyncPipe
 
 def ledger_rows(rows: Iterable[LedgerRow]) -> pa.Table:
     """Rows as the table takes them; a ledger of an earlier version may have a column more, which is NULL then."""
-    listed = list(rows)
-    columns: dict[str, Any] = {}
-    for name, text in LEDGER_COLUMNS.items():
-        kind = pa.int64() if text == "BIGINT" else pa.string()
-        columns[name] = pa.array([getattr(row, name) for row in listed], kind)
-    return pa.table(columns)
+    kinds = {"BIGINT": pa.int64(), "STRING": pa.string()}
+    schema = pa.schema([(name, kinds[text]) for name, text in LEDGER_COLUMNS.items()])
+    return pa.Table.from_pylist([asdict(row) for row in rows], schema)
 
 
 def write_rows(ledger: Table, pipeline: str, rows: Iterable[LedgerRow]) -> None:

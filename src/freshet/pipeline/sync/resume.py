@@ -139,9 +139,9 @@ def resume_table(
             "not the checkpoint of this pipeline, or an older one"
         )
     ranges = ranges_between(_starts(checkpoint, config, row), ends)
-    run = _Resume(jobs, config, ledger, row, ranges, takes_losses=anew)
     wait_for_ends(config.sync.source, {(each.topic, each.partition): each.end for each in ranges}, name, say)
-    result, table = run.write(BatchIdentity(number, query_id_of(checkpoint), None), ends)
+    identity = BatchIdentity(number, query_id_of(checkpoint), None)
+    result, table = _brought_up(jobs, config, row, ranges, identity, ends, takes_losses=anew)
     ledger = catalog.table(config.ledger_name)
     done = replace(
         row,
@@ -186,53 +186,41 @@ def ranges_between(starts: Offsets, ends: Mapping[str, Mapping[str, int]]) -> tu
     return tuple(found)
 
 
-class _Resume:
-    """One run: the job, its commits."""
+def _brought_up(
+    jobs: Jobs,
+    config: SyncPipelineConfig,
+    row: LedgerRow,
+    ranges: Sequence[OffsetRange],
+    identity: BatchIdentity,
+    ends: Mapping[str, Mapping[str, int]],
+    *,
+    takes_losses: bool,
+) -> tuple[TaskResult, Table | None]:
+    """Reads the ranges and commits the rows of the table under the identity of this batch; gives the table too."""
+    catalog, user = target_catalog(config), f"{config.name}{_RESUMING} {row.table_name}"
+    dead_letters = open_dead_letters(catalog, config.dead_letter_table)
+    letters, ledger = DeadLetterCommit(dead_letters, user), catalog.table(config.ledger_name)
+    tables = SyncTables(config, ledger, dead_letters, task_count(jobs.engine), only=row.table_name)
+    tables.take_only(row)
+    check = BatchCheck([tables.lead], letters, MaxDeadLetters(share=1.0), commit_user=user, pipeline=config.name)
+    job = jobs.of_ranges(tables, row.table_name, config, ranges, takes_losses=takes_losses)
+    rounds = FittingRounds(tables, job, check, config.name, is_beside=True)
+    of_engine = MicroBatch(identity.micro_batch_id, jobs.engine)
+    batch = OpenBatch(
+        of_engine, identity, Stopwatch(), ranges=job.ranges(of_engine), ends=[orjson.dumps(ends).decode()]
+    )
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        config: SyncPipelineConfig,
-        ledger: Table,
-        row: LedgerRow,
-        ranges: tuple[OffsetRange, ...],
-        *,
-        takes_losses: bool,
-    ) -> None:
-        self._ranges = ranges
-        dead_letters = open_dead_letters(target_catalog(config), config.dead_letter_table)
-        user = f"{config.name}{_RESUMING} {row.table_name}"
-        self._dead_letters = DeadLetterCommit(dead_letters, user)
-        self._engine = jobs.engine
-        self._tables = SyncTables(config, ledger, dead_letters, task_count(jobs.engine), only=row.table_name)
-        self._tables.take_only(row)
-        check = BatchCheck(
-            [self._tables.lead], self._dead_letters, MaxDeadLetters(share=1.0), commit_user=user, pipeline=config.name
-        )
-        self._job = jobs.of_ranges(self._tables, row.table_name, config, ranges, takes_losses=takes_losses)
-        self._rounds = FittingRounds(self._tables, self._job, check, config.name, is_beside=True)
+    def is_done(checks: Sequence[CommitCheck]) -> bool:
+        """Whether an earlier try has committed it."""
+        return not ranges or (len(checks) > 1 and checks[1].is_committed)
 
-    def write(self, identity: BatchIdentity, ends: Mapping[str, Mapping[str, int]]) -> tuple[TaskResult, Table | None]:
-        """Reads the ranges and commits the rows of the table under the identity of this batch."""
-        number = identity.micro_batch_id
-        of_engine = MicroBatch(number, self._engine)
-        batch = OpenBatch(
-            of_engine, identity, Stopwatch(), ranges=self._job.ranges(of_engine), ends=[orjson.dumps(ends).decode()]
-        )
-
-        def is_done(checks: Sequence[CommitCheck]) -> bool:
-            """Whether an earlier try has committed it."""
-            return not self._ranges or (len(checks) > 1 and checks[1].is_committed)
-
-        with ExitStack() as turns:
-            done = self._rounds.fit(batch, turns, is_done)
-        if done is not None:
-            self._rounds.judge(batch, done)
-            self._dead_letters.commit(identity, done.result.dead_letter_messages)
-            if len(done.tables) > 1:
-                # Batches that a rollback takes back meanwhile lie before the ranges: a commit would hide that they are
-                # gone.
-                done.tables[1].commit(identity, done.result.messages.get(1, ()), None, batch.clock, done.checks[1])
-        tables = self._tables.round(number, {})
-        result = TaskResult() if done is None else done.result
-        return result, tables[1].table if len(tables) > 1 else None
+    with ExitStack() as turns:
+        done = rounds.fit(batch, turns, is_done)
+    if done is not None:
+        rounds.judge(batch, done)
+        letters.commit(identity, done.result.dead_letter_messages)
+        if len(done.tables) > 1:
+            # What a rollback takes back meanwhile lies before the ranges: a commit would hide that it is gone.
+            done.tables[1].commit(identity, done.result.messages.get(1, ()), None, batch.clock, done.checks[1])
+    written = tables.round(batch.number, {})
+    return TaskResult() if done is None else done.result, written[1].table if len(written) > 1 else None

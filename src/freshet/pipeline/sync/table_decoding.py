@@ -20,7 +20,7 @@ from freshet.pipeline.config.sync import LEDGER_KEY, MetadataColumn, SyncPipelin
 from freshet.pipeline.decode.described_table import wider_type
 from freshet.pipeline.decode.expectations import ONLY_SPARK, condition_of, lacking_column, with_rules
 from freshet.pipeline.decode.plan import BucketPlan, ColumnPlan, DecodePlan
-from freshet.pipeline.decode.planning import plan_decoding
+from freshet.pipeline.decode.planning import back_ticked, plan_decoding
 from freshet.pipeline.decode.source_table import PARTS, part_names
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.sync.routes import Route
@@ -77,7 +77,7 @@ def plan_table(
     computed = {name: each for name, each in functions.items() if _is_computed(name, each, schema)}
     source = config.sync.source
     own = metadata.keys() | computed.keys()
-    select = {name: _quoted(fields[name]) for name in schema.column_names if name in fields and name not in own}
+    select = {name: back_ticked(fields[name]) for name in schema.column_names if name in fields and name not in own}
     times = []
     for name, kind in metadata.items():
         if kind in ("db", "schema", "table"):
@@ -142,7 +142,7 @@ def nameless_plan(config: SyncPipelineConfig) -> DecodePlan:
     """The plan of what belongs to no table: dead letters and tallies, without columns."""
     schema, source = config.table.table_schema, config.sync.source
     options = _with_kinds(source, schema, LEDGER_KEY)
-    plan = plan_decoding(_as_pipeline(config, source, schema, options, {LEDGER_KEY: _quoted(LEDGER_KEY)}), 0)
+    plan = plan_decoding(_as_pipeline(config, source, schema, options, {LEDGER_KEY: back_ticked(LEDGER_KEY)}), 0)
     nothing = BucketPlan((), plan.bucket_key.rule)
     plan = replace(plan, fields=(), columns=(), scope=(), bucket_key=nothing, kind_field=None)
     return replace(plan, skips=config.skipped_records)
@@ -190,7 +190,3 @@ def _as_pipeline(
         ).with_defaults(schema),
         checkpoint=config.checkpoint,
     )
-
-
-def _quoted(name: str) -> str:
-    return f"`{name}`"

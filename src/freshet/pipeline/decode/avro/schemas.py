@@ -25,17 +25,7 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.decode.avro.values import value_of
 from freshet.pipeline.decode.avro.writer_schema import Node, SchemaError, WriterSchema, parse_schema
-from freshet.pipeline.decode.change import (
-    INSERT,
-    TOMBSTONE,
-    Change,
-    Dead,
-    Facts,
-    RawRecord,
-    Reading,
-    Skipped,
-    key_image,
-)
+from freshet.pipeline.decode.change import INSERT, TOMBSTONE, Change, Dead, RawRecord, Reading, Skipped, key_image
 from freshet.pipeline.decode.debezium import read_body
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.json_value import JsonValue
@@ -187,12 +177,8 @@ def read_avro_envelope(record: RawRecord, schemas: Schemas) -> Reading:
         return Dead(str(error))
     if not isinstance(body, dict):
         return Dead(NO_RECORD)
-    facts: Facts = None
-    for image in ("after", "before"):
-        row = node.fields.get(image)
-        if row is not None and row.kind == "record":
-            facts = row.facts
-            break
+    rows = (node.fields.get(image) for image in ("after", "before"))
+    facts = next((row.facts for row in rows if row is not None and row.kind == "record"), None)
     return read_body(body, facts, lambda: read_avro_key(record.key, record.topic, schemas), _NO_ENVELOPE)
 
 

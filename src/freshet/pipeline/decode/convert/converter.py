@@ -77,6 +77,9 @@ class Converter(ABC):
         """A column by `one`."""
         return self._array([None if value is None else self.one(value) for value in values])
 
+    def _cast_fitting(self, texts: pa.Array) -> pa.Array:
+        return texts.cast(self.arrow)
+
     def _convert_raw(self, values: Sequence[msgspec.Raw]) -> Converted:
         seen: dict[bytes, Cell] = {b"": None, b"null": None}
         converted = []

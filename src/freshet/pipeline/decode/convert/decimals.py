@@ -198,9 +198,6 @@ class DecimalConverter(Converter):
         converted = self._cast(pa.array(values, pa.string()))
         return (converted, None) if converted is not None else self.one_by_one(values)
 
-    def _cast_fitting(self, texts: pa.Array) -> pa.Array:
-        return texts.cast(self.arrow)
-
     def _cast(self, texts: pa.Array) -> pa.Array | None:
         """Texts of numbers, by Arrow; None where it takes one of them otherwise than `one` does."""
         if pc.all(pc.match_substring_regex(texts, _BY_ARROW)).as_py() is False:

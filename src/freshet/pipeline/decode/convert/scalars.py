@@ -177,10 +177,7 @@ class IntegerConverter(Converter):
     def _convert_texts(self, values: Values) -> Converted:
         """Texts that have a digit less than the largest number, by Arrow."""
         pattern = f"^-?[0-9]{{1,{len(str(self._high)) - 1}}}$"
-        return partly(values, pa.array(values, pa.string()), pattern, self._cast, self.one_by_one)
-
-    def _cast(self, texts: pa.Array) -> pa.Array:
-        return texts.cast(self.arrow)
+        return partly(values, pa.array(values, pa.string()), pattern, self._cast_fitting, self.one_by_one)
 
 
 def whole_number(value: JsonValue) -> int | None:
@@ -222,10 +219,7 @@ class FloatConverter(Converter):
         return (array, None) if array.type == self.arrow else None
 
     def _convert_texts(self, values: Values) -> Converted:
-        return partly(values, pa.array(values, pa.string()), _PLAIN_FLOAT, self._cast, self.one_by_one)
-
-    def _cast(self, texts: pa.Array) -> pa.Array:
-        return texts.cast(self.arrow)
+        return partly(values, pa.array(values, pa.string()), _PLAIN_FLOAT, self._cast_fitting, self.one_by_one)
 
     def _convert(self, values: Values) -> Converted:
         doubles = pa.array(values, pa.float64())

@@ -32,22 +32,10 @@ from pyspark.sql import Column, SparkSession
 from freshet._frozen import Frozen
 from freshet.pipeline.exceptions import ConfigurationError
 
-_CAST_FUNCTIONS: Final = frozenset(
-    [
-        "boolean",
-        "tinyint",
-        "smallint",
-        "int",
-        "bigint",
-        "float",
-        "double",
-        "decimal",
-        "date",
-        "timestamp",
-        "binary",
-        "string",
-    ]
-)
+_CAST_FUNCTIONS: Final = frozenset({
+    "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "date", "timestamp", "binary",
+    "string",
+})  # fmt: skip
 _FIRST_NOT_NULL: Final = frozenset({"coalesce", "nvl", "ifnull"})
 
 
