@@ -190,6 +190,22 @@ def test_two_replays_at_the_same_time(world: World, number: int, error: str | No
     assert world.letters == ({} if is_mended else {(NAME, BAD): 1})
 
 
+def test_what_an_earlier_version_left_is_ended(world: World) -> None:
+    """Its letters that failed again were committed, its rows were not."""
+    world.add(1, BAD)
+    snapshot = world.dead.latest_snapshot()
+    assert snapshot is not None
+    with closing(world.dead.engine.task_writer(base_snapshot_id=None)) as writer:
+        writer.write(world.dead.scan().to_arrow().filter(pc.equal(pc.field("raw_value"), BAD)))
+        messages = writer.prepare_commit()
+    world.dead.engine.committer(f"{NAME}-replay", "freshet-replay").commit(snapshot.id, messages)
+    world.add(2)
+    assert world.letters[NAME, BAD] == 2
+    for _ in range(2):
+        world.replay()
+    assert (world.rows, world.letters) == ([0, 1, 2], {(NAME, BAD): 1})
+
+
 def test_replays_of_two_pipelines_of_one_table_of_dead_letters(world: World) -> None:
     """One removes its letters between the letters and the rows of the other."""
     world.add(5, pipeline="other")

@@ -20,6 +20,9 @@ A replay into one table is one unit: it has happened when its rows are committed
 
 Before anything is taken back, the number of the rows is used up by a commit without rows that says so. A replay that
 was taken for dead and comes to 2 after all finds it there, and ends.
+
+Replays of earlier versions left no note. What they were is read from their commits: that of the letters that failed
+again, and that of the rows, had the snapshot of the dead letters as number.
 """
 
 from __future__ import annotations
@@ -71,14 +74,15 @@ def remove_replayed(dead: Table, snapshot_id: int, pipeline: str) -> None:
     _remove(dead, {name: entry for name, entry in taken.items() if name not in gone}, snapshot_id, pipeline)
 
 
-def remove_added(dead: Table, added: Collection[str], snapshot_id: int, pipeline: str) -> None:
+def remove_added(dead: Table, names: Collection[str] | None, snapshot_id: int, pipeline: str) -> None:
     """Removes the files that a replay of this snapshot has added, in place of the letters that it read; does nothing
-    where that replay is over.
+    where that replay is over. Without names they are those of its commit, as earlier versions made it.
 
     Raises `InvalidRequestError` where they are not known any more.
     """
     if is_removed(dead, snapshot_id, pipeline):
         return
+    added = _files_of_commit(dead, replay_user(pipeline), snapshot_id) if names is None else names
     live = _files_at(dead, None)
     if not set(added) <= live.keys():
         if is_removed(dead, snapshot_id, pipeline):
@@ -138,6 +142,15 @@ def _has_letters(dead: Table, snapshot_id: int, names: Collection[str], pipeline
     )
 
 
+def _files_of_commit(dead: Table, user: str, identifier: int) -> set[str]:
+    """The files that a commit has added; raises where its snapshot has expired."""
+    for snapshot in reversed(dead.snapshots()):
+        if (snapshot.commit_user, snapshot.commit_identifier) == (user, identifier):
+            before = _files_at(dead, snapshot.id - 1)
+            return _files_at(dead, snapshot.id).keys() - before.keys()
+    raise _expired(dead, identifier)
+
+
 def _files_of(split: Split, names: Collection[str]) -> Iterator[Split]:
     """The files of a split that have these names, each as a split of its own."""
     for file in split.files:
@@ -165,13 +178,13 @@ def _expired(dead: Table, snapshot_id: int | None) -> InvalidRequestError:
 
 
 class _Note(Frozen):
-    """What a replay notes: the snapshot of the dead letters, the number of its rows, the files that it added, and what
-    tells it from all others."""
+    """What a replay notes: the snapshot of the dead letters, the number of its rows, the files that it added (None
+    where that is not known), and what tells it from all others."""
 
     snapshot_id: int
     number: int
-    added: tuple[str, ...]
-    token: str
+    added: tuple[str, ...] | None
+    token: str = ""
 
     @classmethod
     def parsed(cls, text: str) -> _Note:
@@ -200,7 +213,7 @@ class ReplayUnit:
         `everything` that is no error, and letters that were replayed are not removed.
         """
         begun = self._begun.last()
-        note = None if begun is None else _Note.parsed(begun.text)
+        note = self._without_note() if begun is None else _Note.parsed(begun.text)
         if note is not None and not is_removed(self._dead, note.snapshot_id, self._pipeline):
             if not self._are_rows_forbidden(note):
                 if not everything:
@@ -241,6 +254,14 @@ class ReplayUnit:
                     "letters are applied by the other one, or are still dead letters: replay once more for those"
                 )
         remove_replayed(self._dead, snapshot_id, self._pipeline)
+
+    def _without_note(self) -> _Note | None:
+        """The last replay of an earlier version; one of an earlier table of dead letters does not count."""
+        letters = self._dead.engine.committer(replay_user(self._pipeline), QUERY_ID)
+        traces = [each for each in (self._rows.last_commit(), letters.last_commit()) if each is not None]
+        created_ms = self._dead.engine.created_ms()
+        last = max((each.identifier for each in traces if each.time_ms >= created_ms), default=None)
+        return None if last is None else _Note(last, last, None)
 
     def _are_rows_forbidden(self, note: _Note) -> bool:
         """Uses up the number of the rows, unless they are there; gives whether they can never be there."""
