@@ -349,7 +349,7 @@ class AvroWriter(FileWriter):
         self._fields = tuple(fields)
         schema = avro_schema(fields)
         self._sync = bytes.fromhex(env.new_uuid().replace("-", ""))
-        super().__init__(env, path, arrow_schema(fields), settings.chunk_bytes or CHUNK_BYTES)
+        super().__init__(env, path, arrow_schema(fields), settings.chunk_bytes or CHUNK_BYTES, executor)
         self._output.write(header(schema, self._codec, self._sync))
 
     def _write_chunk(self, rows: pa.Table) -> None:

@@ -69,7 +69,7 @@ class OrcWriter(FileWriter):
         self._codec = codec
         self._writer: Any = None
         self._stripe_rows = 0
-        super().__init__(env, path, _orc_schema(fields), settings.chunk_bytes or CHUNK_BYTES)
+        super().__init__(env, path, _orc_schema(fields), settings.chunk_bytes or CHUNK_BYTES, executor)
 
     def _write_chunk(self, rows: pa.Table) -> None:
         for name, column in zip(rows.column_names, rows.columns, strict=True):
