@@ -29,13 +29,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.files.file_fields import NumberedFields, has_nano_timestamps
 from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter, write_errors
 from freshet.storage.io.env import Env
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.nested_arrays import has_not_null_parts, with_hidden_values
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.schema.file_formats import checked_codec
 
 ROW_GROUP_BYTES: Final = CHUNK_BYTES
 """Arrow bytes of a row group unless `file.block-size` says how many."""
@@ -48,16 +48,6 @@ _REPEATING_SHARE_MAX: Final = 0.8
 """A column is written with a dictionary if at most this share of the values of a sample is distinct: about 1100
 values or fewer, where there are no NULLs."""
 _WITHOUT_NULL: Final = pc.CountOptions(mode="only_valid")
-
-_CODECS: Final = {
-    "zstd": "zstd",
-    "snappy": "snappy",
-    "gzip": "gzip",
-    "lz4": "lz4",
-    "none": "none",
-    "uncompressed": "none",
-}
-
 
 _SETTINGS: Final = FileSettings()
 
@@ -74,7 +64,8 @@ class ParquetWriter(FileWriter):
         executor: Executor | None = None,
     ) -> None:
         self._fields = tuple(fields)
-        self._codec = checked_codec(settings.compression)
+        codec = checked_codec("parquet", settings.compression)
+        self._codec = "none" if codec == "uncompressed" else codec
         self._zstd_level = settings.zstd_level
         self._delta_columns = frozenset(settings.delta_columns)
         self._writer: pq.ParquetWriter | None = None
@@ -129,16 +120,6 @@ class ParquetWriter(FileWriter):
         if not pa.types.is_integer(self._schema.field(name).type) or name == VALUE_KIND_COLUMN:
             return False
         return name in self._delta_columns or name == SEQUENCE_NUMBER_COLUMN or name.startswith(KEY_COLUMN_PREFIX)
-
-
-def checked_codec(compression: str) -> str:
-    """pyarrow's name of a codec as `file.compression` spells it."""
-    codec = _CODECS.get(compression.lower())
-    if codec is None:
-        raise UnsupportedFeatureError(
-            f"file.compression = {compression!r} cannot be written; use one of {', '.join(sorted(_CODECS))}"
-        )
-    return codec
 
 
 def _repeating_columns(rows: pa.Table, candidates: Sequence[str]) -> list[str]:
