@@ -31,6 +31,8 @@ from typing import Final
 
 import numpy as np
 
+from freshet.storage.exceptions import InvalidRequestError
+
 DAY_NS: Final = 86_400 * 10**9
 _YEAR_MAX: Final = 999_999_999
 _LENIENT: Final = re.compile(
@@ -68,6 +70,15 @@ class TimeFormat:
 def time_format(pattern: str) -> TimeFormat:
     """The format of a pattern; `ValueError` for one that is not understood."""
     return TimeFormat(pattern, re.compile("".join(_parts(pattern))))
+
+
+def check_time_format(pattern: str) -> None:
+    """Raises `InvalidRequestError` for a pattern of `partition.timestamp-formatter` that is not understood."""
+    try:
+        time_format(pattern)
+    except ValueError as error:
+        key = "partition.timestamp-formatter"
+        raise InvalidRequestError(f"option {key} cannot be used: {error}", option=key) from error
 
 
 def lenient_time(text: str) -> int | None:
