@@ -415,11 +415,9 @@ class LoneUpdates:
     """The keys whose last row, of those that a writer has taken since its last commit, is a -U."""
 
     def __init__(self, store: TableStore) -> None:
-        options = store.options
-        self._is_watched = (
-            options.merge_engine is MergeEngine.PARTIAL_UPDATE and options.partial_update_remove_record_on_delete
-        )
-        self._table, self._key_columns = store.location, store.schema.primary_keys
+        is_partial = store.options.merge_engine is MergeEngine.PARTIAL_UPDATE
+        self._is_watched = is_partial and store.options.partial_update_remove_record_on_delete
+        self._table, self._keys = store.location, list(store.schema.primary_keys)
         self._open: pa.Table | None = None
 
     def note(self, accepted: AcceptedRows) -> None:
@@ -428,11 +426,10 @@ class LoneUpdates:
         if not self._is_watched or (self._open is None and (kinds is None or (kinds != RowKind.UPDATE_BEFORE).all())):
             return
         kinds = np.zeros(accepted.rows.num_rows, np.int8) if kinds is None else kinds
-        keys = list(self._key_columns)
-        rows = accepted.rows.select(keys).append_column(ROW_KIND_COLUMN, pa.array(kinds))
+        rows = accepted.rows.select(self._keys).append_column(ROW_KIND_COLUMN, pa.array(kinds))
         rows = rows if self._open is None else pa.concat_tables([self._open, rows])
-        last = rows.group_by(keys, use_threads=False).aggregate([(ROW_KIND_COLUMN, "last")])
-        ends = last.rename_columns([*keys, ROW_KIND_COLUMN])
+        last = rows.group_by(self._keys, use_threads=False).aggregate([(ROW_KIND_COLUMN, "last")])
+        ends = last.rename_columns([*self._keys, ROW_KIND_COLUMN])
         left = ends.filter(pc.field(ROW_KIND_COLUMN) == int(RowKind.UPDATE_BEFORE))
         self._open = left if left.num_rows else None
 
@@ -441,7 +438,7 @@ class LoneUpdates:
         if self._open is not None:
             raise InvalidRequestError(
                 f"{self._table} was given -U rows without a row after them, of {self._open.num_rows} keys such as "
-                f"{key_text(self._open, 0, self._key_columns)}: partial-update passes a -U over, and the row would stay"
+                f"{key_text(self._open, 0, tuple(self._keys))}: partial-update passes a -U over, and the row would stay"
                 ". Write the +U in the same commit; where the row is to go, -D; where it is to stay, leave -U out "
                 "(ignore-update-before=true)",
                 table=self._table,
