@@ -22,8 +22,8 @@ from freshet.storage.table_logs import TableLogs
 if TYPE_CHECKING:
     from freshet.storage.edits.edit_result import EditResult
     from freshet.storage.edits.expression import expr
+    from freshet.storage.edits.history_cut import Purge
     from freshet.storage.edits.merge import Merge
-    from freshet.storage.edits.purge import Purge
     from freshet.storage.edits.rollback import RollbackTarget
     from freshet.storage.filters.filter_text import FilterGiven
     from freshet.storage.maintenance.partition_choice import PartitionValue
@@ -244,7 +244,7 @@ class EditableTable(ReadableTable):
         gone then. What is interrupted is done by the next call.
         """
         with at_work(f"emptying {self.name}"):
-            from freshet.storage.edits.purge import purge
+            from freshet.storage.edits.history_cut import purge
 
             return purge(self._edited(), orphans_older_than_ms=orphans_older_than_ms, dry_run=dry_run)
 

@@ -100,7 +100,7 @@ class Table(EditableTable):
         folder = absolute_path(fspath(location))
         if env is not None and catalog_texts:
             raise InvalidRequestError("give env= or catalog_options=, not both: an Env is made from its own settings")
-        from freshet.storage.catalogs.by_location import TableAt, table_at
+        from freshet.storage.catalogs.given import TableAt, table_at
 
         found = TableAt(env) if env is not None else table_at(folder, catalog_texts)
         return cls(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta, SimpleStats
-from freshet.storage.system_tables.metadata import duration_text, tag_times
+from freshet.storage.system_tables.metadata import duration_text
 from freshet.storage.system_tables.registry import SYSTEM_TABLES
 from freshet.storage.system_tables.system_table import split_system_name
 from tests.kit.frames import frame_library
@@ -251,35 +252,46 @@ def test_texts_of_durations() -> None:
         "60": "PT1M",
         "86400.000000000": "PT24H",
         "3661.5": "PT1H1M1.5S",
-        "0.000000001": "PT0.000000001S",
+        "0.000001": "PT0.000001S",
         "100": "PT1M40S",
         "7200.250": "PT2H0.25S",
     }
-    assert {seconds: duration_text(Decimal(seconds)) for seconds in texts} == texts
+    assert {seconds: duration_text(timedelta(seconds=float(seconds))) for seconds in texts} == texts
 
 
 @pytest.mark.parametrize(
-    ("content", "times"),
+    ("more", "times"),
     [
-        ("{}", (None, None)),
-        ('{"tagCreateTime": null, "tagTimeRetained": null}', (None, None)),
-        ('{"tagCreateTime": [1970, 1, 1, 0, 0]}', (0, None)),
-        ('{"tagCreateTime": [1970, 1, 2, 0, 0, 1], "tagTimeRetained": 60}', (86_401_000, "PT1M")),
-        ('{"tagCreateTime": [1970, 1, 1, 0, 0, 0, 7999999], "tagTimeRetained": "PT7H"}', (7, "PT7H")),
-        ('{"tagCreateTime": "1970-01-01T00:01:00.5", "tagTimeRetained": 86400.000000000}', (60_500, "PT24H")),
+        ({}, (None, None)),
+        ({"tagCreateTime": None, "tagTimeRetained": None}, (None, None)),
+        ({"tagCreateTime": [1970, 1, 1, 0, 0]}, (0, None)),
+        ({"tagCreateTime": [1970, 1, 2, 0, 0, 1], "tagTimeRetained": 60}, (86_401_000, "PT1M")),
+        ({"tagCreateTime": [1970, 1, 1, 0, 0, 0, 7999999], "tagTimeRetained": "PT7H"}, (7, "PT7H")),
+        ({"tagCreateTime": "1970-01-01T00:01:00.5", "tagTimeRetained": 86400.0}, (60_500, "PT24H")),
     ],
 )
-def test_times_of_tags(content: str, times: tuple[int | None, str | None]) -> None:
-    assert tag_times(content.encode(), "tag-a") == times
+def test_times_of_tags(table: Table, more: dict[str, Any], times: tuple[int | None, str | None]) -> None:
+    write_tag(table, more)
+    rows = table.system("tags").scan(["create_time", "time_retained"]).to_arrow()
+    made_ms = rows.column("create_time").cast("int64").to_pylist()
+    assert list(zip(made_ms, rows.column("time_retained").to_pylist(), strict=True)) == [times]
 
 
 @pytest.mark.parametrize(
-    "content",
-    ['{"tagCreateTime": [2024]}', '{"tagTimeRetained": [1]}', '{"tagTimeRetained": "x", "tagCreateTime": "y"}'],
+    "more", [{"tagCreateTime": [2024]}, {"tagTimeRetained": [1]}, {"tagTimeRetained": "x", "tagCreateTime": "y"}]
 )
-def test_times_that_cannot_be_read(content: str) -> None:
+def test_times_that_cannot_be_read(table: Table, more: dict[str, Any]) -> None:
+    write_tag(table, more)
     with pytest.raises(CorruptDataError, match="tag-a"):
-        tag_times(content.encode(), "tag-a")
+        table.system("tags").scan().to_arrow()
+
+
+def write_tag(table: Table, more: dict[str, Any]) -> None:
+    """A tag with keys besides those of its snapshot."""
+    folder = Path(table.location)
+    (folder / "tag").mkdir()
+    content = json.loads((folder / "snapshot" / "snapshot-1").read_bytes())
+    (folder / "tag" / "tag-a").write_text(json.dumps(content | more))
 
 
 def test_a_tag_that_is_deleted_while_they_are_listed(table: Table) -> None:

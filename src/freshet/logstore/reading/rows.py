@@ -215,8 +215,6 @@ def projected_rows(
     """The rows of the ranges as readers get them, one range after the other: in the columns asked for, with pairs kept
     together. A -U at the end of one range may have its +U at the beginning of the next: a filter looks at both
     together.
-
-    A -U at the end of one range may have its +U at the beginning of the next: a filter looks at both together.
     """
     for schema_id, piece in _whole_pairs(rows, ranges):
         if piece.num_rows:

@@ -12,7 +12,7 @@ library do not read them: they follow the snapshots of a table that is published
 
 from __future__ import annotations
 
-import binascii
+from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Final, NamedTuple
@@ -236,22 +236,9 @@ def _between(texts: pa.Array) -> pa.Array:
 
 
 def _base64(column: pa.Array) -> pa.Array:
-    """All values in one call: each is filled up to whole groups of three bytes, and what was filled up becomes `=`."""
-    lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
-    groups = (lengths + 2) // 3
-    ends = np.cumsum(groups)
-    starts = ends - groups
-    found = np.zeros(int(groups.sum()) * 3, np.uint8)
-    source = np.frombuffer(b"".join(value or b"" for value in column.to_pylist()), np.uint8)
-    within = np.arange(len(source)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    found[np.repeat(starts * 3, lengths) + within] = source
-    texts = np.frombuffer(binascii.b2a_base64(found.tobytes(), newline=False), np.uint8).copy()
-    missing = groups * 3 - lengths
-    texts[ends[missing >= 1] * 4 - 1] = ord("=")
-    texts[ends[missing == 2] * 4 - 2] = ord("=")
-    offsets = pa.py_buffer(np.concatenate([[0], ends * 4]).astype(np.int32))
-    array = pa.Array.from_buffers(pa.string(), len(column), [None, offsets, pa.py_buffer(texts)])
-    return _between(pc.if_else(column.is_valid(), array, pa.scalar(None, pa.string())))
+    """One value after the other: all of them at once, by numpy, took 2.5 times as long."""
+    texts = [None if value is None else b2a_base64(value, newline=False).decode() for value in column.to_pylist()]
+    return _between(pa.array(texts, pa.string()))
 
 
 def _calendar(column: pa.Array, name: str) -> pa.Array:

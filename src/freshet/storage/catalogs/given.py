@@ -9,6 +9,16 @@ What the caller gives is for this catalog: an option that neither it nor its sto
 The environment is for every catalog of the process: of its options each catalog takes its own, and those that no
 catalog and no store takes are refused. A secret of the environment is replaced by a reference to it, which travels to
 other processes; they need the variable too.
+
+Of a table that is opened by its location they say which catalog claims its ids (`table_at`).
+
+| the options name | ids are claimed |
+|---|---|
+| no catalog, or a plain folder | by exclusive creates |
+| a catalog with options of its own (a lock, a coordination), which has a table at this location | by that catalog |
+| such a catalog, which has none there | not at all: the table is read, and a write is refused |
+
+A catalog finds a table by its name; at `<warehouse>/<database>.db/<table>` the location has it.
 """
 
 from __future__ import annotations
@@ -22,20 +32,28 @@ from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Final
 
+from freshet._frozen import Frozen
+from freshet.storage.catalogs.claims import RefusedClaims, TableClaims
+from freshet.storage.catalogs.filesystem import DATABASE_SUFFIX
+from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.catalogs.registry import (
     JDBC_SCHEME,
     METASTORE,
     URI,
     WAREHOUSE,
     catalog_keys,
+    catalog_settings,
+    check_options,
     is_catalog_option,
+    is_plain_folder,
     known_options,
     metastore_name,
+    open_metastore,
     place_of_catalog,
 )
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.catalogs_file import CatalogsFile, CatalogText, read_catalogs
-from freshet.storage.io.env import absolute_path, is_local_folder, process_environment
+from freshet.storage.io.env import Env, absolute_path, is_local_folder, open_env, process_environment
 from freshet.storage.io.env_settings import (
     EnvSettings,
     catalog_reference,
@@ -47,6 +65,7 @@ from freshet.storage.io.env_settings import (
     variable_reference,
 )
 from freshet.storage.io.registry import option_identity
+from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import FILE_SCHEME, canonical_location, scheme_of
 
 CATALOG_OPTIONS_VARIABLE: Final = "FRESHET_CATALOG_OPTIONS"
@@ -239,3 +258,49 @@ def _seen(text: CatalogText, file: CatalogsFile) -> NamedCatalog:
 
 def _reference(key: str, text: CatalogText) -> str:
     return variable_reference(text.variables[key]) if key in text.variables else catalog_reference(text.name, key)
+
+
+class TableAt(Frozen):
+    """How the table at a location is reached. `name` is what its catalog calls it, None where no catalog knows it;
+    `claims` are None for the exclusive creates of a plain folder."""
+
+    env: Env
+    name: str | None = None
+    claims: TableClaims | None = None
+
+
+def table_at(location: str, own: Mapping[str, str]) -> TableAt:
+    """The table at a location, by catalog options of the caller and of the environment; it need not be there."""
+    place = canonical_location(location)
+    given = {key: text for key, text in own.items() if key != WAREHOUSE}
+    environment = process_environment()
+    options = with_environment(place, given, environment)
+    warehouse, name = _place_in_warehouse(place)
+    said = own.get(WAREHOUSE) or environment_options(environment).get(WAREHOUSE)
+    if said is not None:
+        warehouse = canonical_location(said)
+    if is_plain_folder(options):
+        env = open_env(location, EnvSettings.of({key: text for key, text in options.items() if key != METASTORE}))
+        check_options(env, place, options)
+        return TableAt(env)
+    env = open_env(location, catalog_settings(warehouse, options))
+    found = open_metastore(env, warehouse, options).find_table(name) if name else None
+    if found is None or found.location != place:
+        return TableAt(env, claims=RefusedClaims(_WHY_REFUSED.format(location=shown_text(place))))
+    return TableAt(env, str(name), found.claims)
+
+
+def _place_in_warehouse(location: str) -> tuple[str, TableName | None]:
+    """The warehouse and the name that a location has in it; without a name where it is not laid out so."""
+    above, _, table = location.rpartition("/")
+    warehouse, _, folder = above.rpartition("/")
+    if not (warehouse and table and folder.endswith(DATABASE_SUFFIX)):
+        return above, None
+    return warehouse, TableName(folder.removesuffix(DATABASE_SUFFIX), table)
+
+
+_WHY_REFUSED: Final = (
+    "{location} was opened by its location, and the catalog of the options given has no table there: a write would go "
+    "around its lock. Open the table by its name, with Catalog(warehouse, options=…).table('database.table'), or leave "
+    "the options of the catalog out where the table is in none"
+)

@@ -101,12 +101,6 @@ class ChangeSplitReader:
                 yield self._finished(batch, pc.take(_TEXTS, batch.column(VALUE_KIND_COLUMN)), split.snapshot_id)
 
     @cached_property
-    def _needed(self) -> tuple[str, ...]:
-        """Columns that come out and those that only the filter looks at, in the table's order."""
-        wanted = set(self.columns) | (self.scan_filter.predicate.columns() if self.scan_filter else frozenset())
-        return tuple(name for name in self.store.schema.column_names if name in wanted)
-
-    @cached_property
     def _states(self) -> SplitReader:
         return SplitReader(self.store, self.columns, self.scan_filter)
 
@@ -135,7 +129,7 @@ class ChangeSplitReader:
         is_keyed = self.store.schema.has_primary_key
         source = (self.store, split.partition, split.bucket, file)
         start = 0
-        for batch in DataFileRead(*source, self._needed, pushed, system_columns=is_keyed).batches():
+        for batch in DataFileRead(*source, self._states.needed, pushed, system_columns=is_keyed).batches():
             if wanted is not None:
                 stop = start + batch.num_rows
                 batch, start = batch.filter(pa.array(wanted[start:stop])), stop

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from freshet._frozen import Frozen
 from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL, ticks_per_second
 from freshet.storage.codec.partition_path import partition_text
-from freshet.storage.codec.time_format import DAY_NS, lenient_time, time_format
+from freshet.storage.codec.time_format import DAY_NS, check_time_format, lenient_time, time_format
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.round_change import live_in
@@ -339,12 +339,7 @@ def partition_rule(keys: Sequence[str], types: Sequence[DataType], options: Core
             option="partition.expiration-strategy",
         )
     if formatter is not None:
-        try:
-            time_format(formatter)
-        except ValueError as error:
-            raise InvalidRequestError(
-                f"option partition.timestamp-formatter cannot be used: {error}", option="partition.timestamp-formatter"
-            ) from error
+        check_time_format(formatter)
     return PartitionRule(tuple(keys), tuple(types), strategy, options.partition_timestamp_pattern, formatter)
 
 

@@ -42,7 +42,6 @@ from freshet.storage.paths import DEFAULT_PARTITION_NAME, escape_path_name
 
 _NO_BREAK_SPACES = frozenset("\u00a0\u2007\u202f")
 _CONTROL_SPACES = frozenset("\t\n\v\f\r\x1c\x1d\x1e\x1f")
-_DAYS_PER_ERA = 146_097
 
 
 @lru_cache(maxsize=65536)
@@ -183,9 +182,7 @@ def _timestamp_text(ticks: int, precision: int, legacy: bool) -> str:
 
 def _civil(day: int) -> tuple[int, int, int]:
     """Year, month and day of an epoch day in the proleptic Gregorian calendar, without limits."""
-    era, day_of_era = divmod(day + 719_468, _DAYS_PER_ERA)  # eras start on 1 March of a year divisible by 400
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted_month = (5 * day_of_year + 2) // 153
-    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
-    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted_month + 2) // 5 + 1
+    date = np.datetime64(day, "D")
+    first = date.astype("M8[M]")
+    year, month = divmod(int(first.astype(np.int64)), 12)
+    return year + 1970, month + 1, int((date - first).astype(np.int64)) + 1

@@ -15,7 +15,7 @@ Tag files: a snapshot file, and with a retention two keys more.
 | key | value |
 |---|---|
 | tagCreateTime | local time as an array: year, month, day, hour, minute, then second and nanosecond if they are not 0 |
-| tagTimeRetained | seconds as a decimal number of nine places: 86400.000000000 |
+| tagTimeRetained | seconds as a decimal number of nine places: 86400.000000000; read also as `PT24H` |
 
 Both are there or neither. Nanoseconds are cut to microseconds when they are read.
 
@@ -24,6 +24,7 @@ Source: FORMAT.md §3.1, §12.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -58,6 +59,7 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "uuid": str,
 }
 """Texts of what is no number."""
+_ISO_DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?", re.ASCII)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -209,6 +211,9 @@ def _time(value: Any) -> datetime:
 
 
 def _duration(value: Any) -> timedelta:
+    if isinstance(value, str) and (found := _ISO_DURATION.fullmatch(value)):
+        hours, minutes, seconds = (float(part or 0) for part in found.groups())
+        return timedelta(hours=hours, minutes=minutes, seconds=seconds)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a retention is a number of seconds")
     # The longest timedelta is rounded up to a number of seconds that no timedelta has.

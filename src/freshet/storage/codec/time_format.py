@@ -29,6 +29,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
+
+from freshet.storage.exceptions import InvalidRequestError
+
 DAY_NS: Final = 86_400 * 10**9
 _YEAR_MAX: Final = 999_999_999
 _LENIENT: Final = re.compile(
@@ -66,6 +70,15 @@ class TimeFormat:
 def time_format(pattern: str) -> TimeFormat:
     """The format of a pattern; `ValueError` for one that is not understood."""
     return TimeFormat(pattern, re.compile("".join(_parts(pattern))))
+
+
+def check_time_format(pattern: str) -> None:
+    """Raises `InvalidRequestError` for a pattern of `partition.timestamp-formatter` that is not understood."""
+    try:
+        time_format(pattern)
+    except ValueError as error:
+        key = "partition.timestamp-formatter"
+        raise InvalidRequestError(f"option {key} cannot be used: {error}", option=key) from error
 
 
 def lenient_time(text: str) -> int | None:
@@ -147,7 +160,4 @@ def _month_days(year: int, month: int) -> int:
 
 def _epoch_day(year: int, month: int) -> int:
     """Days since 1970 of the first day of a month, in the proleptic Gregorian calendar."""
-    shifted = year - (month <= 2)
-    era, year_of_era = divmod(shifted, 400)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5
-    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+    return int(np.datetime64(12 * (year - 1970) + month - 1, "M").astype("M8[D]").astype(np.int64))

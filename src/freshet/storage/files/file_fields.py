@@ -35,6 +35,7 @@ from freshet.storage.model.data_type import (
     RowType,
     ScalarType,
     TypeRoot,
+    child_types,
     with_nullable,
 )
 from freshet.storage.model.schema import (
@@ -88,14 +89,7 @@ def is_nano_timestamp(data_type: DataType) -> bool:
 
 
 def _has_nanos(data_type: DataType) -> bool:
-    match data_type:
-        case ArrayType(element=element):
-            return _has_nanos(element)
-        case MapType(key=key, value=value):
-            return _has_nanos(key) or _has_nanos(value)
-        case RowType(fields=fields):
-            return has_nano_timestamps(fields)
-    return is_nano_timestamp(data_type)
+    return is_nano_timestamp(data_type) or any(map(_has_nanos, child_types(data_type)))
 
 
 _NESTED_ID_BASE: Final = 536870911

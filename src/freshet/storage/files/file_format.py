@@ -7,9 +7,10 @@ schema that the file was written with; a writer takes them so. Everything else a
 schema, deletion vectors, names, sizes, manifest entries) is the same for all formats and no matter of theirs.
 
 A writer gathers rows until they are a chunk. That of a format gives the schema in which it takes rows and writes one
-chunk at a time; a file without rows is a file, too. Where other threads encode chunks, `AHEAD_CHUNKS` are on their way
-at most, and how large the file has become is asked only of those behind them: the same rows make the same files,
-however fast the threads are.
+chunk at a time; a file without rows is a file, too. With an executor a chunk is encoded and written there while the
+next one is gathered. How large the file has become is asked only once that is done: the same rows make the same files,
+however fast the threads are. Measured, W1 into one bucket: the thread that commits has 0.2 s of processor time, and
+1.1 s where it encodes; all threads together have as much.
 
 Errors of the libraries that read data files become errors of the package, which name the file:
 
@@ -23,9 +24,8 @@ Errors of the libraries that read data files become errors of the package, which
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
@@ -112,16 +112,22 @@ class FileReader(AbstractContextManager["FileReader"], ABC):
 class FileWriter(ABC):
     """Writes one new file. Nothing names the file until the caller does so after `close`."""
 
-    def __init__(self, env: Env, path: str, schema: pa.Schema, chunk_bytes: int) -> None:
+    def __init__(
+        self, env: Env, path: str, schema: pa.Schema, chunk_bytes: int, executor: Executor | None = None
+    ) -> None:
         self._env = env
         self.path = path
         self._schema = schema
         self._chunk_bytes = chunk_bytes
+        self._executor = executor
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
+        self._coming: Future[None] | None = None
+        """The chunk that is being written by another thread."""
+        self._coming_bytes = 0
         self._flushed_bytes = 0
-        self._coming: deque[tuple[int, Placing]] = deque()
-        """Chunks that are being encoded, in the order of the file, with their Arrow bytes."""
+        self._file_bytes = 0
+        """The size of the file after the last chunk that is known to be written."""
         self.row_count = 0
         self._output = open_new_file(env, path)
         env.reach(CrashPoint.DATA_FILE_OPENED)
@@ -129,13 +135,12 @@ class FileWriter(ABC):
     @property
     def written_bytes(self) -> int:
         """Estimated size of the file if it were closed now: bytes on disk and what is to come at the same ratio."""
-        coming_bytes = self._pending_bytes + sum(size_bytes for size_bytes, _ in self._coming)
-        return self._output.tell() + int(coming_bytes * self.compression_ratio)
+        return self._file_bytes + int((self._pending_bytes + self._coming_bytes) * self.compression_ratio)
 
     @property
     def compression_ratio(self) -> float:
         """File bytes per Arrow byte so far; 1 before the first chunk."""
-        return self._output.tell() / self._flushed_bytes if self._flushed_bytes else 1.0
+        return self._file_bytes / self._flushed_bytes if self._flushed_bytes else 1.0
 
     def write(self, rows: pa.Table) -> None:
         """Appends rows whose columns are those of the file, by name."""
@@ -152,7 +157,7 @@ class FileWriter(ABC):
             self._pending_bytes += rest_bytes * count // rest.num_rows
             start += count
             if self._pending_bytes >= self._chunk_bytes * 9 // 10:
-                self._end_chunk()
+                self._end_chunk(self._executor)
 
     def close(self) -> FileSummary:
         """Writes what is pending and what the format has at its end, and makes the file durable."""
@@ -167,42 +172,46 @@ class FileWriter(ABC):
     def abort(self) -> None:
         """Removes the unfinished file; does nothing after `close`."""
         self._pending.clear()
-        self._coming.clear()
+        if self._coming is not None:
+            wait([self._coming])
         if not self._output.closed:
             self._let_go()
         self._output.abort()
 
     def flush(self) -> None:
         """Writes the pending rows as a chunk."""
-        self._end_chunk()
-        self._place(0)
+        self._end_chunk(None)
+        self._end_coming()
 
-    def _end_chunk(self) -> None:
+    def _end_chunk(self, executor: Executor | None) -> None:
+        self._end_coming()
         if not self._pending:
             return
         chunk = pa.concat_tables(self._pending)
-        with write_errors(self.path):
-            placing = self._write_chunk(chunk)
-        if placing is None:
-            self._flushed_bytes += self._pending_bytes
-        else:
-            self._coming.append((self._pending_bytes, placing))
+        self._coming_bytes, self._pending_bytes = self._pending_bytes, 0
         self._pending.clear()
-        self._pending_bytes = 0
-        del chunk
-        self._place(AHEAD_CHUNKS)
+        if executor is not None:
+            self._coming = executor.submit(self._write_chunk, chunk)
+            return
+        with write_errors(self.path):
+            self._write_chunk(chunk)
+        self._chunk_is_written()
 
-    def _place(self, left: int) -> None:
-        """Writes the chunks that come, but for so many."""
-        while len(self._coming) > left:
-            size_bytes, placing = self._coming.popleft()
+    def _end_coming(self) -> None:
+        """Waits for the chunk that another thread writes."""
+        if self._coming is not None:
             with write_errors(self.path):
-                placing()
-            self._flushed_bytes += size_bytes
+                self._coming.result()
+            self._coming = None
+            self._chunk_is_written()
+
+    def _chunk_is_written(self) -> None:
+        self._flushed_bytes += self._coming_bytes
+        self._coming_bytes, self._file_bytes = 0, self._output.tell()
 
     @abstractmethod
-    def _write_chunk(self, rows: pa.Table) -> Placing | None:
-        """Writes a chunk, or begins to; then what is returned is called in the order of the chunks."""
+    def _write_chunk(self, rows: pa.Table) -> None:
+        """Writes a chunk."""
 
     @abstractmethod
     def _finish(self) -> None:
@@ -240,8 +249,8 @@ class CreateFile(Protocol):
         settings: FileSettings,
         executor: Executor | None = None,
     ) -> FileWriter:
-        """`UnsupportedFeatureError` names a column or a codec that the format cannot hold. Chunks may be encoded by the
-        `executor`, in tasks that wait for nothing."""
+        """`UnsupportedFeatureError` names a column or a codec that the format cannot hold. The `executor` may write
+        chunks, one at a time, in tasks that wait for nothing."""
 
 
 class FileFormat(Frozen):
@@ -277,13 +286,6 @@ def read_errors(path: str, kind: str, *others: type[Exception]) -> Iterator[None
             f"the {kind} file cannot be read ({said[:300]}); restore it from a copy, or drop it with the data it holds",
             path=path,
         ) from error
-
-
-AHEAD_CHUNKS: Final = 2
-"""As many threads as a task has by default; each chunk takes memory, once for its rows and once for its bytes."""
-
-Placing = Callable[[], None]
-"""Waits for a chunk that is being encoded and writes its bytes."""
 
 
 @contextmanager

@@ -108,7 +108,7 @@ class SplitReader(Frozen, dict=True):
         return kind.bit_width if is_primitive(kind) else _TEXT_BYTES * 8
 
     @cached_property
-    def _needed(self) -> tuple[str, ...]:
+    def needed(self) -> tuple[str, ...]:
         """Columns that come out and those that only the filter looks at, in the table's order."""
         wanted = set(self.columns) | (self.scan_filter.predicate.columns() if self.scan_filter else frozenset())
         return tuple(name for name in self.store.schema.column_names if name in wanted)
@@ -117,7 +117,7 @@ class SplitReader(Frozen, dict=True):
     def _merged(self) -> tuple[str, ...]:
         """Columns that merging looks at too."""
         order = self._order
-        wanted = {*self._function.columns_needed(self._needed), *order.key_columns, *order.sequence_columns}
+        wanted = {*self._function.columns_needed(self.needed), *order.key_columns, *order.sequence_columns}
         return tuple(name for name in self.store.schema.column_names if name in wanted)
 
     @cached_property
@@ -156,7 +156,7 @@ class SplitReader(Frozen, dict=True):
                 split.partition,
                 split.bucket,
                 file,
-                self._needed,
+                self.needed,
                 file_part,
                 batch_rows=BATCH_ROWS_MAX,
                 deleted_rows=self._left_out(split, file),
@@ -192,7 +192,7 @@ class SplitReader(Frozen, dict=True):
             self._order,
             self._function,
             drop_delete=not self.system_columns,
-            columns=(*self.system_columns, *self._needed),
+            columns=(*self.system_columns, *self.needed),
             fill_rows=round_rows,
             executor=executor if pa.cpu_count() >= GATHERING_CPUS_MIN else None,
         )

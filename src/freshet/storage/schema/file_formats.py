@@ -29,23 +29,32 @@ _AVRO_TIME_DIGITS: Final = 3
 def check_file_formats(schema: TableSchema, options: CoreOptions) -> None:
     """Refuses a codec that the format does not have, and a column that it cannot hold."""
     for option, file_format, codec_option, codec in _files(options):
-        codecs = CODECS.get(file_format)
-        if codecs is not None and codec not in codecs:
-            raise UnsupportedFeatureError(
-                f"{codec_option}={codec} is no codec of {file_format} files, which {option} asks for; use one of "
-                f"{', '.join(codecs)}",
-                option=codec_option,
-            )
+        if file_format in CODECS:
+            checked_codec(file_format, codec, codec_option, option)
         if file_format == "avro":
-            _check_avro(schema.fields, option)
+            check_avro(schema.fields, option)
         if file_format == "orc":
             _check_orc(schema.fields, option)
+
+
+def checked_codec(
+    file_format: str, compression: str, codec_option: str = "file.compression", option: str = "file.format"
+) -> str:
+    """The codec in lower case, which is one of the format; the options say what asks for both."""
+    codec, codecs = compression.lower(), CODECS[file_format]
+    if codec not in codecs:
+        raise UnsupportedFeatureError(
+            f"{codec_option}={codec} is no codec of {file_format} files, which {option} asks for; use one of "
+            f"{', '.join(codecs)}",
+            option=codec_option,
+        )
+    return codec
 
 
 def can_be_avro(schema: TableSchema, codec: str) -> bool:
     """Whether Avro files can hold the columns of a table, compressed by this codec."""
     try:
-        _check_avro(schema.fields, "file.format")
+        check_avro(schema.fields)
     except UnsupportedFeatureError:
         return False
     return codec in CODECS["avro"]
@@ -71,7 +80,8 @@ def _files(options: CoreOptions) -> Iterator[tuple[str, str, str, str]]:
             )
 
 
-def _check_avro(fields: Sequence[DataField], option: str) -> None:
+def check_avro(fields: Sequence[DataField], option: str = "file.format") -> None:
+    """Refuses a column that Avro files cannot hold, naming the option that asks for them."""
     for field in fields:
         for name, data_type in _parts(field.name, field.type):
             if not AVRO_NAME.fullmatch(name):
@@ -88,16 +98,17 @@ def _check_avro(fields: Sequence[DataField], option: str) -> None:
                     column=field.name,
                     option=option,
                 )
-
-    twice = avro_name_of_two(fields)
-    if twice is not None:
-        name, first, second = twice
-        raise UnsupportedFeatureError(
-            f"columns {first!r} and {second!r} cannot be in one Avro file ({option}): a record in each would have the "
-            f"name {name!r}; use other names, or another format",
-            column=second,
-            option=option,
-        )
+    columns: dict[str, str] = {}
+    for field in fields:
+        for name in _avro_records(field.name, field.type):
+            if name in columns:
+                raise UnsupportedFeatureError(
+                    f"columns {columns[name]!r} and {field.name!r} cannot be in one Avro file ({option}): a record in "
+                    f"each would have the name {name!r}; use other names, or another format",
+                    column=field.name,
+                    option=option,
+                )
+            columns[name] = field.name
 
 
 def _check_orc(fields: Sequence[DataField], option: str) -> None:
@@ -110,17 +121,6 @@ def _check_orc(fields: Sequence[DataField], option: str) -> None:
                     column=field.name,
                     option=option,
                 )
-
-
-def avro_name_of_two(fields: Sequence[DataField]) -> tuple[str, str, str] | None:
-    """A name that two records in an Avro file of these columns would have, and the columns they are in."""
-    columns: dict[str, str] = {}
-    for field in fields:
-        for name in _avro_records(field.name, field.type):
-            if name in columns:
-                return name, columns[name], field.name
-            columns[name] = field.name
-    return None
 
 
 def _avro_records(path: str, data_type: DataType) -> Iterator[str]:

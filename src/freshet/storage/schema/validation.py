@@ -22,9 +22,9 @@ from typing import Final
 from freshet.storage.codec.bucket_function import BucketFunctionType, check_bucket_function
 from freshet.storage.codec.partition_path import check_partition_types
 from freshet.storage.codec.stats import parse_stats_mode
-from freshet.storage.codec.time_format import time_format
+from freshet.storage.codec.time_format import check_time_format
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.model.data_type import DataField, DataType, RowType, ScalarType, TypeRoot, child_types
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, TableSchema, is_system_name
 from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions, check_access, check_option_keys
@@ -139,14 +139,9 @@ def _case_clashes(fields: Sequence[DataField], prefix: str = "") -> Iterator[tup
 
 def _rows_in(data_type: DataType) -> tuple[Sequence[DataField], ...]:
     """The fields of each row in a type."""
-    match data_type:
-        case ArrayType(element=element):
-            return _rows_in(element)
-        case MapType(key=key, value=value):
-            return (*_rows_in(key), *_rows_in(value))
-        case RowType(fields=fields):
-            return (fields,)
-    return ()
+    if isinstance(data_type, RowType):
+        return (data_type.fields,)
+    return tuple(fields for child in child_types(data_type) for fields in _rows_in(child))
 
 
 def check_options(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:
@@ -187,12 +182,7 @@ def _check_partition_times(schema: TableSchema, options: CoreOptions, typed: Col
             option="partition.expiration-time",
         )
     if options.partition_timestamp_formatter is not None and "partition.timestamp-formatter" in typed:
-        try:
-            time_format(options.partition_timestamp_formatter)
-        except ValueError as error:
-            raise InvalidRequestError(
-                f"option partition.timestamp-formatter cannot be used: {error}", option="partition.timestamp-formatter"
-            ) from error
+        check_time_format(options.partition_timestamp_formatter)
 
 
 def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> None:
@@ -221,19 +211,13 @@ def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> Non
 
 
 def _check_nested(column: str, data_type: DataType) -> None:
-    match data_type:
-        case ArrayType(element=element):
-            _check_nested(column, element)
-        case MapType(key=key, value=value):
-            _check_nested(column, key)
-            _check_nested(column, value)
-        case RowType(fields=fields):
-            names = [field.name for field in fields]
-            if not all(name.strip() for name in names):
-                raise InvalidRequestError(f"column {column}: a field of {data_type} has a blank name", column=column)
-            _refuse_doubles(names, f"column {column}: field")
-            for field in fields:
-                _check_nested(f"{column}.{field.name}", field.type)
+    for fields in _rows_in(data_type):
+        names = [field.name for field in fields]
+        if not all(name.strip() for name in names):
+            raise InvalidRequestError(f"column {column}: a field of {data_type} has a blank name", column=column)
+        _refuse_doubles(names, f"column {column}: field")
+        for field in fields:
+            _check_nested(f"{column}.{field.name}", field.type)
 
 
 def _check_moves(schema: TableSchema, options: CoreOptions) -> None:

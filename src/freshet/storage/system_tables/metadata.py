@@ -33,15 +33,11 @@ Source: MERGING.md §6.6; FORMAT.md §2, §3.1, §4.1, §12.
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import orjson
 
-from freshet.storage.codec.snapshot_json import decode_snapshot
-from freshet.storage.exceptions import CorruptDataError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.metadata.live_files import changelog_manifests, data_manifests_at_once
 from freshet.storage.metadata.table_store import TableStore
@@ -119,54 +115,23 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)  # a wall clock has no zone
 
 def _tags(store: TableStore, _: Snapshot | None) -> list[tuple[Any, ...]]:
     rows = []
-    for name in store.snapshots.tags.names():
-        path = store.paths.tag(name)
-        try:
-            data = store.env.file_io.read_bytes(path)
-        except NotFoundError:
-            continue  # deleted while we looked
-        snapshot = decode_snapshot(data, path)
-        created_ms, retained = tag_times(data, path)
+    for name, tag in store.snapshots.tags.tags().items():
+        snapshot = tag.snapshot
+        created_ms = None if tag.created is None else (tag.created - _EPOCH) // datetime.timedelta(milliseconds=1)
+        retained = None if tag.retained is None else duration_text(tag.retained)
         time_ms = store.env.wall_clock_ms(snapshot.time_ms)
         rows.append((name, snapshot.id, snapshot.schema_id, time_ms, snapshot.total_record_count, created_ms, retained))
     return rows
 
 
-def tag_times(data: bytes, path: str) -> tuple[int | None, str | None]:
-    """Wall clock of the creation as milliseconds, and the time retained as ISO text; None where the tag has none."""
-    content: Mapping[str, Any] = json.loads(data, parse_float=Decimal)
-    created, retained = content.get("tagCreateTime"), content.get("tagTimeRetained")
-    try:
-        return (
-            None if created is None else _milliseconds(created),
-            None if retained is None else retained if isinstance(retained, str) else duration_text(Decimal(retained)),
-        )
-    except (TypeError, ValueError, InvalidOperation) as error:
-        raise CorruptDataError(
-            f"the tag has a time that cannot be read ({error}): tagCreateTime is {created!r}, tagTimeRetained is "
-            f"{retained!r}; create it anew",
-            path=path,
-        ) from error
-
-
-def _milliseconds(created: str | Sequence[int]) -> int:
-    if isinstance(created, str):
-        moment = datetime.datetime.fromisoformat(created)
-    else:
-        year, month, day, hour, minute, second, nanos = (*created, *[0] * 7)[:7]
-        moment = datetime.datetime(year, month, day, hour, minute, second, nanos // 1000)
-    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
-
-
-def duration_text(seconds: Decimal) -> str:
+def duration_text(duration: datetime.timedelta) -> str:
     """A duration as ISO 8601 has it, in hours, minutes and seconds: `PT36H30M`, `PT0.5S`, `PT0S`."""
-    whole = int(seconds)
-    hours, minutes = whole // 3600, whole % 3600 // 60
-    rest = seconds - hours * 3600 - minutes * 60
+    hours, rest = divmod(duration, datetime.timedelta(hours=1))
+    minutes, rest = divmod(rest, datetime.timedelta(minutes=1))
+    seconds = f"{rest.total_seconds():.6f}".rstrip("0").rstrip(".")
     parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else ""]
     if rest or not any(parts):
-        text = format(rest.normalize(), "f")
-        parts.append(f"{text}S")
+        parts.append(f"{seconds}S")
     return "PT" + "".join(parts)
 
 

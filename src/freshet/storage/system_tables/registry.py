@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from freshet.storage.exceptions import NotFoundError, UnsupportedFeatureError
-from freshet.storage.system_tables.audit_log import AUDIT_LOG
 from freshet.storage.system_tables.commits import COMMITS, COMPACTIONS
 from freshet.storage.system_tables.definition import SystemTableDefinition
 from freshet.storage.system_tables.files import FILES
 from freshet.storage.system_tables.metadata import BRANCHES, CONSUMERS, MANIFESTS, OPTIONS, SCHEMAS, SNAPSHOTS, TAGS
 from freshet.storage.system_tables.partitions import BUCKETS, PARTITIONS
-from freshet.storage.system_tables.read_optimized import READ_OPTIMIZED
+from freshet.storage.system_tables.table_rows import AUDIT_LOG, READ_OPTIMIZED
 
 SYSTEM_TABLES: Final = {
     each.noun: each

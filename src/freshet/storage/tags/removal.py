@@ -64,11 +64,7 @@ class TagRemoval(Shown):
     is_dry_run: bool = False
 
     def _shown(self) -> Facts:
-        yield from (
-            ("tag", repr(self.tag.name)),
-            ("of snapshot", self.tag.snapshot_id),
-            ("only tried", self.is_dry_run),
-        )
+        yield from (("tag", repr(self.tag.name)), ("of snapshot", self.tag.snapshot_id))
         yield from (("data files", self.data_file_count), ("metadata files", self.metadata_file_count))
         yield from (("not deleted", self.failed_delete_count), ("only tried", self.is_dry_run))
 

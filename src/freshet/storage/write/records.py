@@ -27,6 +27,11 @@ With `ignore-delete` no retract gets here. Apache Paimon takes such a row and fa
 at a flush, a compaction or in a read: then it is in the table, and so it is refused here. Where only merging can decide
 what a row does (a -D that removes the record if it is in order), it passes.
 
+A partial-update table whose -D remove rows passes -U over: what the row becomes comes with the +U. A filtered stream
+has the -U of a row that leaves it, and no +U: the row would stay in silence, and its changelog tell an update that
+changes nothing. Whether it is to go is not known (the +U may be in another commit, and bring some columns only), so a
+commit with such a row is refused (`LoneUpdates`).
+
 Source: MERGING.md §1.1, §2.3 to §2.6.
 """
 
@@ -404,3 +409,41 @@ def _has_value(rows: pa.Table, group: SequenceGroup) -> Flags:
     for name in group.ordering:
         result |= rows.column(name).is_valid().to_numpy()
     return result
+
+
+class LoneUpdates:
+    """The keys whose last row, of those that a writer has taken since its last commit, is a -U."""
+
+    def __init__(self, store: TableStore) -> None:
+        is_partial = store.options.merge_engine is MergeEngine.PARTIAL_UPDATE
+        self._is_watched = is_partial and store.options.partial_update_remove_record_on_delete
+        self._table, self._keys = store.location, list(store.schema.primary_keys)
+        self._open: pa.Table | None = None
+
+    def note(self, accepted: AcceptedRows) -> None:
+        """Rows were taken."""
+        kinds = accepted.kinds
+        if not self._is_watched or (self._open is None and (kinds is None or (kinds != RowKind.UPDATE_BEFORE).all())):
+            return
+        kinds = np.zeros(accepted.rows.num_rows, np.int8) if kinds is None else kinds
+        rows = accepted.rows.select(self._keys).append_column(ROW_KIND_COLUMN, pa.array(kinds))
+        rows = rows if self._open is None else pa.concat_tables([self._open, rows])
+        last = rows.group_by(self._keys, use_threads=False).aggregate([(ROW_KIND_COLUMN, "last")])
+        ends = last.rename_columns([*self._keys, ROW_KIND_COLUMN])
+        left = ends.filter(pc.field(ROW_KIND_COLUMN) == int(RowKind.UPDATE_BEFORE))
+        self._open = left if left.num_rows else None
+
+    def check(self) -> None:
+        """Raises `InvalidRequestError` where there is one."""
+        if self._open is not None:
+            raise InvalidRequestError(
+                f"{self._table} was given -U rows without a row after them, of {self._open.num_rows} keys such as "
+                f"{key_text(self._open, 0, tuple(self._keys))}: partial-update passes a -U over, and the row would stay"
+                ". Write the +U in the same commit; where the row is to go, -D; where it is to stay, leave -U out "
+                "(ignore-update-before=true)",
+                table=self._table,
+            )
+
+    def clear(self) -> None:
+        """The rows are given up."""
+        self._open = None

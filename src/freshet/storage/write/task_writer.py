@@ -61,7 +61,6 @@ from freshet.storage.write.commit_compaction import (
     is_full_compaction_due,
 )
 from freshet.storage.write.increment import Logged, logged_rows
-from freshet.storage.write.lone_updates import LoneUpdates
 from freshet.storage.write.open_buckets import (
     CommitLog,
     OpenBuckets,
@@ -73,7 +72,7 @@ from freshet.storage.write.open_buckets import (
     work_on,
 )
 from freshet.storage.write.postponed_router import KeptInput
-from freshet.storage.write.records import AcceptedRows, Kinds, record_rules
+from freshet.storage.write.records import AcceptedRows, Kinds, LoneUpdates, record_rules
 from freshet.storage.write.unmerged_bucket_writer import Staging
 
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -22,7 +22,6 @@ SYNC_BYTES: Final = 16
 BLOCK_BYTES: Final = 64_000
 """Records of a block before compression: what Paimon's writer gathers."""
 
-_NAMES: Final = {"zstd": "zstandard"}
 _CRC_BYTES: Final = 4
 
 
@@ -41,11 +40,6 @@ class Block(Frozen):
     offset: int
     length: int
     row_count: int
-
-
-def codec_name(compression: str) -> str:
-    """A codec of `file.compression` as files name it."""
-    return _NAMES.get(compression, compression)
 
 
 def header(schema: Any, codec: str, sync: bytes) -> bytes:

@@ -37,8 +37,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet._frozen import Frozen
-from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.files.avro.container import BLOCK_BYTES, block, codec_name, header
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.avro.container import BLOCK_BYTES, block, header
 from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter
 from freshet.storage.io.env import Env
 from freshet.storage.model.arrow_types import arrow_schema
@@ -57,12 +57,10 @@ from freshet.storage.model.data_type import (
     with_nullable,
 )
 from freshet.storage.model.nested_arrays import Nested
-from freshet.storage.options.choices import AVRO_NAME, CODECS
-from freshet.storage.schema.file_formats import avro_name_of_two
+from freshet.storage.schema.file_formats import check_avro, checked_codec
 
 _RECORD: Final = "org.apache.paimon.avro.generated.record"
 _MILLIS_PRECISION_MAX: Final = 3
-_MICROS_PRECISION_MAX: Final = 6
 _PLAIN: Final = {
     TypeRoot.BOOLEAN: "boolean",
     TypeRoot.TINYINT: "int",
@@ -76,46 +74,9 @@ _PLAIN: Final = {
 
 def avro_schema(fields: Sequence[DataField]) -> dict[str, Any]:
     """The record of a file; `UnsupportedFeatureError` names the column that Avro cannot hold."""
-    for field in fields:
-        check_avro(field.name, field)
-    twice = avro_name_of_two(fields)
-    if twice is not None:
-        name, first, second = twice
-        raise UnsupportedFeatureError(
-            f"columns {first!r} and {second!r} cannot be written to one Avro file: a record in each would have the "
-            f"name {name!r}; use other names, or file.format=parquet"
-        )
+    check_avro(fields)
     schema: dict[str, Any] = _schema_of(RowType(tuple(fields), nullable=False), _RECORD)
     return schema
-
-
-def check_avro(column: str, field: DataField) -> None:
-    """Refuses what Avro cannot hold of a column, or of a field in it."""
-    if not AVRO_NAME.fullmatch(field.name):
-        raise UnsupportedFeatureError(
-            f"column {column!r} cannot be written to Avro files: {field.name!r} is no name of a field there; use "
-            "letters, digits and underscores, or file.format=parquet"
-        )
-    _check_type(column, field.type)
-
-
-def _check_type(column: str, data_type: DataType) -> None:
-    match data_type:
-        case ArrayType(element=element):
-            _check_type(column, element)
-        case MapType(key=key, value=value):
-            _check_type(column, key)
-            _check_type(column, value)
-        case RowType(fields=fields):
-            for field in fields:
-                check_avro(column, field)
-        case ScalarType(root=root, precision=precision):
-            most = _MILLIS_PRECISION_MAX if root is TypeRoot.TIME else _MICROS_PRECISION_MAX
-            if (root in TIMESTAMP_ROOTS or root is TypeRoot.TIME) and (precision or 0) > most:
-                raise UnsupportedFeatureError(
-                    f"column {column!r} cannot be written to Avro files, which hold {root} up to {most} digits "
-                    f"of a second, not {data_type}; use file.format=parquet"
-                )
 
 
 def _schema_of(data_type: DataType, path: str) -> Any:
@@ -339,17 +300,13 @@ class AvroWriter(FileWriter):
     def __init__(
         self, env: Env, path: str, fields: Sequence[DataField], settings: FileSettings, executor: Executor | None = None
     ) -> None:
-        codec = settings.compression.lower()
-        if codec not in CODECS["avro"]:
-            raise UnsupportedFeatureError(
-                f"file.compression = {codec!r} is none of Avro files; use one of {', '.join(sorted(CODECS['avro']))}"
-            )
-        self._codec = codec_name(codec)
+        codec = checked_codec("avro", settings.compression)
+        self._codec = "zstandard" if codec == "zstd" else codec
         self._zstd_level = settings.zstd_level
         self._fields = tuple(fields)
         schema = avro_schema(fields)
         self._sync = bytes.fromhex(env.new_uuid().replace("-", ""))
-        super().__init__(env, path, arrow_schema(fields), settings.chunk_bytes or CHUNK_BYTES)
+        super().__init__(env, path, arrow_schema(fields), settings.chunk_bytes or CHUNK_BYTES, executor)
         self._output.write(header(schema, self._codec, self._sync))
 
     def _write_chunk(self, rows: pa.Table) -> None:

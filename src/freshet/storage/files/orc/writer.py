@@ -37,15 +37,15 @@ import pyarrow.compute as pc
 import pyarrow.orc
 import pyarrow.types as pt
 
-from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.file_fields import NumberedFields
 from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter
 from freshet.storage.io.env import Env
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import BYTES_ROOTS, DataField, DataType, TypeRoot
 from freshet.storage.model.nested_arrays import Nested
+from freshet.storage.schema.file_formats import checked_codec
 
-_CODECS: Final = {"zstd": "zstd", "snappy": "snappy", "zlib": "zlib", "lz4": "lz4", "none": "uncompressed"}
 _DICTIONARY_SHARE_MAX: Final = 0.8
 """As Paimon's writer has it: a column of more distinct values than this share gets no dictionary."""
 _STRIPE_ROWS_MIN: Final = 1024
@@ -60,16 +60,11 @@ class OrcWriter(FileWriter):
     def __init__(
         self, env: Env, path: str, fields: Sequence[DataField], settings: FileSettings, executor: Executor | None = None
     ) -> None:
-        codec = _CODECS.get(settings.compression.lower())
-        if codec is None:
-            raise UnsupportedFeatureError(
-                f"file.compression = {settings.compression!r} is none of ORC files; use one of "
-                f"{', '.join(sorted(_CODECS))}"
-            )
-        self._codec = codec
+        codec = checked_codec("orc", settings.compression)
+        self._codec = "uncompressed" if codec == "none" else codec
         self._writer: Any = None
         self._stripe_rows = 0
-        super().__init__(env, path, _orc_schema(fields), settings.chunk_bytes or CHUNK_BYTES)
+        super().__init__(env, path, _orc_schema(fields), settings.chunk_bytes or CHUNK_BYTES, executor)
 
     def _write_chunk(self, rows: pa.Table) -> None:
         for name, column in zip(rows.column_names, rows.columns, strict=True):

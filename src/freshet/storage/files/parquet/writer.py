@@ -12,11 +12,6 @@ What a file looks like, and why; measured on two cores, W1 = 100 k rows of 150 b
 | statistics in the footer (5 %), no page index | row groups are pruned, pages are not |
 | decimals up to 18 digits as integers, UTC flag on TIME | the file is what Paimon writes |
 
-With an executor the row groups of a large file are encoded there, each as a file of its own in memory, and joined
-(`joined_file`): pyarrow's writer uses one thread. So a writer of one bucket keeps two cores busy. Measured, W1 with
-dynamic buckets: the thread that commits has 0.62 s of processor time, not 1.23 s; all threads together have as much as
-before.
-
 A timestamp finer than microseconds makes all timestamps of its file INT96: readers before 2.0 take INT64 nanoseconds
 wrongly, and all take INT96 for every precision.
 
@@ -26,8 +21,7 @@ Source: FORMAT.md §2.3, §7.1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor, Future
-from functools import partial
+from concurrent.futures import Executor
 from typing import Any, Final
 
 import numpy as np
@@ -35,21 +29,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.files.file_fields import NumberedFields, has_nano_timestamps
-from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter, Placing, write_errors
-from freshet.storage.files.parquet.joined_file import EncodedFile, JoinedFile
+from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter, write_errors
 from freshet.storage.io.env import Env
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.nested_arrays import has_not_null_parts, with_hidden_values
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.schema.file_formats import checked_codec
 
 ROW_GROUP_BYTES: Final = CHUNK_BYTES
 """Arrow bytes of a row group unless `file.block-size` says how many."""
-
-JOINED_BYTES_MIN: Final = 4 * 1024 * 1024
-"""A file whose first row group is smaller is written by one thread: opening a writer for each takes longer than what
-is won."""
 
 _PAGE_BYTES: Final = 64 * 1024
 _DICTIONARY_PAGE_BYTES: Final = 128 * 1024
@@ -59,16 +48,6 @@ _REPEATING_SHARE_MAX: Final = 0.8
 """A column is written with a dictionary if at most this share of the values of a sample is distinct: about 1100
 values or fewer, where there are no NULLs."""
 _WITHOUT_NULL: Final = pc.CountOptions(mode="only_valid")
-
-_CODECS: Final = {
-    "zstd": "zstd",
-    "snappy": "snappy",
-    "gzip": "gzip",
-    "lz4": "lz4",
-    "none": "none",
-    "uncompressed": "none",
-}
-
 
 _SETTINGS: Final = FileSettings()
 
@@ -85,68 +64,46 @@ class ParquetWriter(FileWriter):
         executor: Executor | None = None,
     ) -> None:
         self._fields = tuple(fields)
-        self._codec = checked_codec(settings.compression)
+        codec = checked_codec("parquet", settings.compression)
+        self._codec = "none" if codec == "uncompressed" else codec
         self._zstd_level = settings.zstd_level
         self._delta_columns = frozenset(settings.delta_columns)
-        self._executor = executor
         self._writer: pq.ParquetWriter | None = None
-        self._joined: JoinedFile | None = None
-        self._repeating: list[str] | None = None
         schema = parquet_schema(fields)
         self._nested_not_null = [field.name for field in schema if has_not_null_parts(field.type)]
-        super().__init__(env, path, schema, settings.chunk_bytes or ROW_GROUP_BYTES)
+        super().__init__(env, path, schema, settings.chunk_bytes or ROW_GROUP_BYTES, executor)
 
-    def _write_chunk(self, rows: pa.Table) -> Placing | None:
+    def _write_chunk(self, rows: pa.Table) -> None:
         for name in self._nested_not_null:
             column = rows.column(name)
             chunks = [with_hidden_values(chunk, column.type) for chunk in column.chunks]
             rows = rows.set_column(
                 rows.column_names.index(name), rows.schema.field(name), pa.chunked_array(chunks, column.type)
             )
-        if self._repeating is None:
-            self._repeating = _repeating_columns(
-                rows, [name for name in self._schema.names if not self._is_delta(name)]
-            )
-            if self._executor is not None and rows.nbytes >= JOINED_BYTES_MIN:
-                self._joined = JoinedFile(self._output)
-        if self._joined is not None and self._executor is not None:
-            return partial(_place, self._joined, self._executor.submit(self._encoded, rows))
         if self._writer is None:
-            self._writer = self._open(self._output)
+            candidates = [name for name in self._schema.names if not self._is_delta(name)]
+            self._writer = self._open(_repeating_columns(rows, candidates))
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-        return None
-
-    def _encoded(self, rows: pa.Table) -> EncodedFile:
-        """The rows as a file of one row group."""
-        output = EncodedFile()
-        with self._open(output) as writer:
-            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-            output.begin_footer()
-        output.end()
-        return output
 
     def _finish(self) -> None:
-        if self._joined is not None:
-            self._joined.finish()
-            return
         if self._writer is None:
-            self._writer = self._open(self._output)
+            self._writer = self._open([])
         self._writer.close()
 
     def _let_go(self) -> None:
         if self._writer is not None:
             self._writer.is_open = False
 
-    def _open(self, output: Any) -> pq.ParquetWriter:
+    def _open(self, repeating: Sequence[str]) -> pq.ParquetWriter:
         delta = [name for name in self._schema.names if self._is_delta(name)]
         options: dict[str, Any] = {"compression_level": self._zstd_level} if self._codec == "zstd" else {}
         with write_errors(self.path):
             return pq.ParquetWriter(
-                output,
+                self._output,
                 self._schema,
                 version="2.6",
                 compression=self._codec,
-                use_dictionary=self._repeating or [],
+                use_dictionary=list(repeating),
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
                 dictionary_pagesize_limit=_DICTIONARY_PAGE_BYTES,
                 data_page_size=_PAGE_BYTES,
@@ -163,20 +120,6 @@ class ParquetWriter(FileWriter):
         if not pa.types.is_integer(self._schema.field(name).type) or name == VALUE_KIND_COLUMN:
             return False
         return name in self._delta_columns or name == SEQUENCE_NUMBER_COLUMN or name.startswith(KEY_COLUMN_PREFIX)
-
-
-def _place(joined: JoinedFile, coming: Future[EncodedFile]) -> None:
-    joined.add(coming.result())
-
-
-def checked_codec(compression: str) -> str:
-    """pyarrow's name of a codec as `file.compression` spells it."""
-    codec = _CODECS.get(compression.lower())
-    if codec is None:
-        raise UnsupportedFeatureError(
-            f"file.compression = {compression!r} cannot be written; use one of {', '.join(sorted(_CODECS))}"
-        )
-    return codec
 
 
 def _repeating_columns(rows: pa.Table, candidates: Sequence[str]) -> list[str]:

@@ -15,8 +15,8 @@ from freshet.storage.codec.bloom_filter import BloomFilter, BloomFilterBuilder, 
 from freshet.storage.codec.file_index import BITMAP, BLOOM_FILTER, RANGE_BITMAP
 from freshet.storage.codec.index_keys import KeyForm
 from freshet.storage.codec.range_bitmap import RangeBitmap, RangeBitmapWriter, can_have_range_bitmap
+from freshet.storage.files.file_evidence import ColumnIndex, ColumnIndexes, IndexOfColumn, rows_that_may_match
 from freshet.storage.filters.column import col
-from freshet.storage.filters.indexed_rows import ColumnIndex, ColumnIndexes, IndexOfColumn, rows_that_may_match
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type

@@ -1,8 +1,13 @@
-"""`$audit_log`: the rows of a snapshot with the kinds that they are stored with, in a column `rowkind` before them.
+"""System tables of rows.
+
+`$audit_log`: the rows of a snapshot with the kinds that they are stored with, in a column `rowkind` before them.
 
 Of a keyed table each key comes once, merged, and deletes that no compaction has removed yet come too, as -D; a row is
 +U where the row that it was merged from is stored so. In an append table every row is +I. With the option
 `table-read.sequence-number.enabled` the number of each row follows the kind.
+
+`$ro`: rows that need no merging. Of a keyed table those of the highest level alone, as the last full compaction of
+each bucket has left them; of an append table all.
 
 Source: MERGING.md §6.3, §6.6.
 """
@@ -101,4 +106,36 @@ def _named(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
 
 AUDIT_LOG: Final = SystemTableDefinition(
     "audit_log", "its rows with their kinds, deletes that are still stored among them", AuditLogRows, travels=True
+)
+
+
+class ReadOptimizedRows(Frozen):
+    """Rows of one snapshot."""
+
+    store: TableStore
+    snapshot: Snapshot | None
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The fields of the table."""
+        return self.store.schema.fields
+
+    def plan(self, predicate: Predicate | None) -> Sequence[Split]:
+        """Splits of files of the highest level, which is one run in each bucket."""
+        scan_filter = ScanFilter.bind(self.store.schema, predicate)
+        if not self.store.schema.has_primary_key:
+            return plan_scan(self.store, self.snapshot, scan_filter)
+        highest = self.store.options.num_levels - 1
+        return plan_scan(self.store, self.snapshot, scan_filter, keeps_level=lambda level: level == highest)
+
+    def batches(
+        self, part: Split, columns: tuple[str, ...], predicate: Predicate | None, executor: Executor | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a split."""
+        reader = SplitReader(self.store, columns, ScanFilter.bind(self.store.schema, predicate))
+        yield from reader.read(part, executor)
+
+
+READ_OPTIMIZED: Final = SystemTableDefinition(
+    "ro", "its rows without merging: of a keyed table those of the highest level", ReadOptimizedRows, travels=True
 )
