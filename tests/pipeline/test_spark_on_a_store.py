@@ -128,6 +128,8 @@ checkpoint: "{folder}/c"
 """
 
 
+@pytest.mark.always("crossing: table_sink")
+@pytest.mark.slow
 def test_a_pipeline_with_dead_letters_and_background_compaction(
     spark: SparkSession, s3: S3Place, tmp_path: Path
 ) -> None:

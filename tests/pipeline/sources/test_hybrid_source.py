@@ -17,7 +17,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from freshet import Catalog, Table, register
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.logs.writers import TaskLog
-from tests.kit.quick import some_now
 from tests.logstore.logged_tables import SCHEMA, folded, held, rows, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -76,7 +75,10 @@ def run(source: DataFrame, kept: Kept, checkpoint: Path) -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-@pytest.mark.parametrize("isolation", some_now(ISOLATIONS, stride=len(ISOLATIONS)))
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "isolation", [pytest.param(ISOLATIONS[0], marks=pytest.mark.always("crossing: log")), *ISOLATIONS[1:]]
+)
 def test_rows_then_changes_over_restarts_and_limits(
     spark: SparkSession, table: Table, tmp_path: Path, isolation: str
 ) -> None:

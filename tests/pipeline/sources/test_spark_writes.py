@@ -37,7 +37,8 @@ def _held(table: Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
+@pytest.mark.always("crossing: table_sink")
 @pytest.mark.parametrize("options", [{"bucket": "2"}, {}], ids=["by tasks", "by the process that commits"])
 def test_save_and_insert(spark: SparkSession, tmp_path: Path, options: dict[str, str]) -> None:
     register(spark)
@@ -61,8 +62,9 @@ def test_save_and_insert(spark: SparkSession, tmp_path: Path, options: dict[str,
     assert _held(table) == []
 
 
+@pytest.mark.slow
+@pytest.mark.always("judges")  # Paimon beside Spark: its JVM is started for these alone
 @pytest.mark.judge
-@pytest.mark.few(1)
 @pytest.mark.parametrize(("file_format", "quote"), [("parquet", "`"), ("orc", "'")])
 def test_apache_paimon_reads_columns_of_odd_names(
     paimon: PaimonJudge, spark: SparkSession, tmp_path: Path, file_format: str, quote: str

@@ -131,6 +131,8 @@ def test_a_frame_that_is_older_than_a_change_of_the_table(spark: SparkSession, o
         _run(frame, tmp_path / "checkpoint")
 
 
+@pytest.mark.always("crossing: table source")
+@pytest.mark.slow
 def test_one_table_follows_another(spark: SparkSession, orders: Table, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
     copy = catalog.create_table(

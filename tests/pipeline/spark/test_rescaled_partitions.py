@@ -17,6 +17,8 @@ from tests.kit.spark import inside_query
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
+@pytest.mark.always("judges")
 @pytest.mark.judge
 def test_each_partition_is_written_with_the_count_it_has(
     paimon: PaimonJudge, spark: SparkSession, tmp_path: Path

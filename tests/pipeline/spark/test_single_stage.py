@@ -60,6 +60,7 @@ def plan_of(frame: DataFrame) -> Any:
     return classic._jdf.queryExecution().executedPlan()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shuffled", [True, False])
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_one_task_has_all_rows(spark: SparkSession, shuffled: bool, is_whole: bool) -> None:

@@ -4,6 +4,7 @@ effect."""
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -21,19 +22,23 @@ SOURCES = Path(__file__).parents[3] / "src" / "freshet"
 CORE = "storage/options/core.py"
 HOLDERS = {"options", "_options", "core", "CoreOptions"}
 """What values of `CoreOptions` are called; in their own module `self` is one."""
+MAY_HOLD = re.compile(rf"\b(?:{'|'.join(HOLDERS)})\s*\.")
+"""Modules without such a name before a dot are not parsed."""
 
 
 @cache
 def attributes_by_module() -> dict[str, frozenset[str]]:
     """Attributes that the code of each module asks options for."""
-    files = {path.relative_to(SOURCES).as_posix(): path for path in SOURCES.rglob("*.py") if path.parent != SOURCES}
+    files = {path: path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py") if path.parent != SOURCES}
+    texts = {path.relative_to(SOURCES).as_posix(): text for path, text in files.items()}
     return {
         name: frozenset(
             node.attr
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for node in ast.walk(ast.parse(text))
             if isinstance(node, ast.Attribute) and _holder(node.value, name)
         )
-        for name, path in files.items()
+        for name, text in texts.items()
+        if name == CORE or MAY_HOLD.search(text)
     }
 
 

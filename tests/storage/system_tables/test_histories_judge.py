@@ -184,6 +184,7 @@ def test_deletes_that_are_dropped_and_vectors_in_partitions(tmp_path: Path, paim
         assert deleted == [2, 1, 0]
 
 
+@pytest.mark.slow  # a JVM of its own
 def test_the_wall_clock_is_that_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "TZ", "Asia/Kathmandu")
     time.tzset()
