@@ -19,6 +19,7 @@ from freshet.pipeline.local.postgres_going_on import ended_name, published_befor
 from freshet.pipeline.postgres.catalog import DEFAULT, FULL
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.publications import (
+    LEFT_OUT,
     PublishedTables,
     narrowed_problems,
     publication_problems,
@@ -69,10 +70,14 @@ class CopiedTables:
             problems += rekeyed_problems(self._lake_key, before, now)
         if problems:
             raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
+        left = {
+            name: each._replace(entry_oid=LEFT_OUT) for name, each in before.items() if not self._config.takes(*name)
+        }
         for name in before.keys() - now.keys():
-            _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
-        if now != before:
-            write_published(self._folder, self._index, now)
+            if left.get(name) != before[name]:
+                _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
+        if {**left, **now} != before:
+            write_published(self._folder, self._index, {**left, **now})
         self._seen |= {name: (each.oid, each.key or ()) for name, each in now.items()}
 
     def refuse_other(self, form: TableForm) -> None:

@@ -15,6 +15,8 @@ from freshet.pipeline.postgres.server import psycopg
 
 _SINCE_15: Final = 150_000
 _SHOWN_MAX: Final = 3
+LEFT_OUT: Final = 0
+"""The `entry_oid` of a table that `postgres.tables` does not have any more."""
 _PART: Final = (
     b"SELECT attnames::text[], rowfilter FROM pg_publication_tables "
     b"WHERE pubname = %s AND schemaname = %s AND tablename = %s"
@@ -82,14 +84,16 @@ def published_tables(session: psycopg.Connection[Any], name: str) -> list[tuple[
 
 class PublishedTable(NamedTuple):
     """A table of a publication: the condition of its rows, in SQL, which one of its name it is, which one of its name
-    the publication is, since when it is in it: a number that is another one where it was taken out in between, and the
-    columns of its primary key."""
+    the publication is, since when it is in it: a number that is another one where it was taken out in between, the
+    columns of its primary key, who owns the publication, and a number that is another one where that was altered in
+    between; what becomes of its tables alters only them."""
 
     row_filter: str | None
     oid: int
     publication_oid: int
     entry_oid: int | None = None
     key: Sequence[str] | None = None
+    publication_state: Sequence[int] | None = None
 
 
 PublishedTables = Mapping[tuple[str, str], PublishedTable]
@@ -104,7 +108,8 @@ def taken_tables(session: psycopg.Connection[Any], config: PostgresConfig) -> Pu
         of_schemas = "LEFT JOIN pg_publication_namespace s ON s.pnpubid = u.oid AND s.pnnspid = n.oid "
     query = (
         f"SELECT p.schemaname::text, p.tablename::text, {row_filter}, c.oid::bigint, u.oid::bigint, "
-        f"coalesce(e.oid, {schema_entry})::bigint, {PRIMARY_KEY} FROM pg_publication_tables p "
+        f"coalesce(e.oid, {schema_entry})::bigint, {PRIMARY_KEY}, ARRAY[u.pubowner::bigint, u.xmin::text::bigint] "
+        "FROM pg_publication_tables p "
         "JOIN pg_publication u USING (pubname) JOIN pg_namespace n ON n.nspname = p.schemaname "
         "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
         f"LEFT JOIN pg_publication_rel e ON e.prpubid = u.oid AND e.prrelid = c.oid {of_schemas}"
@@ -146,18 +151,37 @@ def remade_problems(config: PostgresConfig, before: PublishedTables, now: Publis
             "while there was none do not come again, and up to PostgreSQL 17 they stop the stream. Copy the tables "
             "again: freshet resync FILE"
         )
+    elif any(_is_altered(before[name], found) for name, found in now.items() if name in before):
+        yield (
+            f"publication {config.publication} was altered (ALTER PUBLICATION … SET): where it left out updates or "
+            "deletions, or sent those of partitions as their root's, they do not come again. Copy the tables again: "
+            "freshet resync FILE"
+        )
     for (schema, table), found in now.items():
         held = before.get((schema, table))
         if held is None:
             continue
         if held.oid != found.oid:
             yield remade_table(schema, table)
+        elif held.entry_oid == LEFT_OUT:
+            yield (
+                f"table {quoted(schema)}.{quoted(table)} was left out of postgres.tables, and is there again: changes "
+                "that came in between do not come again. Copy it again: freshet resync FILE --table TABLE. Or leave it "
+                "out, and what the lake has of it stays"
+            )
         elif not is_remade and _is_new_entry(held, found):
             yield (
                 f"table {quoted(schema)}.{quoted(table)} was taken out of publication {config.publication} and given "
                 "to it again: changes that came in between do not come again. Copy it again: freshet resync FILE "
                 "--table TABLE. Or leave it out of postgres.tables, and what the lake has of it stays"
             )
+
+
+def _is_altered(held: PublishedTable, found: PublishedTable) -> bool:
+    """Not where it was given to another owner, which is no other way to alter it."""
+    was, now = held.publication_state, found.publication_state
+    is_same = None in (was, now) or held.publication_oid != found.publication_oid
+    return not is_same and was != now and list(was or ())[:1] == list(now or ())[:1]
 
 
 def _is_new_entry(held: PublishedTable, found: PublishedTable) -> bool:
