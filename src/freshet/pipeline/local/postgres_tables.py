@@ -20,6 +20,7 @@ from freshet.pipeline.postgres.catalog import DEFAULT, FULL
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.publications import (
     LEFT_OUT,
+    LakeTargets,
     PublishedTables,
     narrowed_problems,
     publication_problems,
@@ -47,8 +48,10 @@ class CopiedTables:
         folder: WritableCheckpoint,
         index: int,
         lake_key: Collection[str] = (),
+        targets: LakeTargets = LakeTargets(),  # noqa: B008 - it is frozen
     ) -> None:
         """`lake_key`: see `postgres_going_on`."""
+        self._targets = targets
         self._place, self._config, self._folder, self._index = place, config, folder, index
         self._lake_key = lake_key
         self._name, self._ended_name = f"postgres-{index}-copied", ended_name(index)
@@ -63,11 +66,12 @@ class CopiedTables:
         """Refuses a publication that lacks what it had when it was last looked at, which is written down."""
         problems = list(publication_problems(session, self._config))
         before = published_before(self._folder, self._index)
-        now = self.published = taken_tables(session, self._config)
+        now = self.published = self._targets.sent(session.info.dbname, taken_tables(session, self._config))
         if not problems:
             problems += narrowed_problems(session, self._config, before, now)
             problems += remade_problems(self._config, before, now)
             problems += rekeyed_problems(self._lake_key, before, now)
+            problems += [] if self._config.snapshot == "never" else self._targets.problems(before, now)
         if problems:
             raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
         left = {

@@ -6,7 +6,7 @@ so it is looked at before each stream.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from freshet._frozen import Frozen
@@ -86,7 +86,8 @@ class PublishedTable(NamedTuple):
     """A table of a publication: the condition of its rows, in SQL, which one of its name it is, which one of its name
     the publication is, since when it is in it: a number that is another one where it was taken out in between, the
     columns of its primary key, who owns the publication, and a number that is another one where that was altered in
-    between; what becomes of its tables alters only them."""
+    between; what becomes of its tables alters only them. `target` is the table of the lake that its rows go to, empty
+    where they go nowhere, None where it is not known."""
 
     row_filter: str | None
     oid: int
@@ -94,6 +95,7 @@ class PublishedTable(NamedTuple):
     entry_oid: int | None = None
     key: Sequence[str] | None = None
     publication_state: Sequence[int] | None = None
+    target: str | None = None
 
 
 PublishedTables = Mapping[tuple[str, str], PublishedTable]
@@ -195,6 +197,32 @@ def remade_table(schema: str, table: str) -> str:
         "given its name): the lake has the rows of the one before, and may lack some of its own. Copy it again: "
         "freshet resync FILE --table TABLE. Or leave it out of postgres.tables, and what the lake has of it stays"
     )
+
+
+class LakeTargets(Frozen):
+    """Where rows go by the rules of a pipeline file: `of` the names of a database, a schema and a table, as in
+    `PublishedTable`; `is_renamed` says whether a table of the lake has another name, the second, by now."""
+
+    of: Callable[[str, str, str], str | None] = lambda *_: None
+    is_renamed: Callable[[str, str], bool] = lambda *_: False
+
+    def sent(self, database: str, tables: PublishedTables) -> PublishedTables:
+        """Tables with where their rows go."""
+        return {name: each._replace(target=self.of(database, *name)) for name, each in tables.items()}
+
+    def problems(self, before: PublishedTables, now: PublishedTables) -> Iterator[str]:
+        """Tables whose rows went elsewhere before."""
+        for (schema, table), found in now.items():
+            held = before.get((schema, table))
+            was = None if held is None or held.oid != found.oid else held.target
+            if was is None or not found.target or found.target == was or self.is_renamed(was, found.target):
+                continue
+            yield (
+                f"rows of table {quoted(schema)}.{quoted(table)} go to {found.target} by the rules of sync.tables, and "
+                f"went {f'to {was}' if was else 'nowhere'} before: what came until now is not there. Copy them: "
+                f"freshet resync FILE --table {found.target}. Or have the rules send them where they went"
+                f"{f', or give {was} the name {found.target}' if was else ''}"
+            )
 
 
 def rekeyed_problems(lake_key: Collection[str], before: PublishedTables, now: PublishedTables) -> Iterator[str]:
