@@ -31,6 +31,7 @@ from freshet.pipeline.postgres.publications import (
     taken_tables,
 )
 from freshet.pipeline.postgres.server import ServerPlace, psycopg
+from freshet.pipeline.postgres.source_check import without_columns
 from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.wire import Relation
 
@@ -112,8 +113,10 @@ class CopiedTables:
         return CopyState((*kept, *names), others)
 
     def with_new(self, copy: CopyState | None, relations: Iterable[Relation]) -> CopyState | None:
-        """The copy with the tables that have come to the publication; `relations` are those of the changes of a batch
-        that is not planned yet."""
+        """The copy with the tables that have come to the publication, without those that are left out of the file now;
+        `relations` are those of the changes of a batch that is not planned yet."""
+        if copy is not None:
+            copy = copy.without([name for name in copy.left if not self._config.takes(*name)])
         if self._config.snapshot != "initial":
             return copy
         known = self._read() | dict.fromkeys(() if copy is None else copy.tables, _NO_OID)
@@ -139,8 +142,12 @@ class CopiedTables:
     def refuse_renamed(self, name: TableName) -> None:
         """Raises where a table whose copy has not ended is not there, because it has another name now."""
         found = self._place.rows(
-            "SELECT oid::regclass::text FROM pg_class WHERE oid = %s", (self._read().get(name, 0),)
+            "SELECT oid::regclass::text, to_regclass(format('%%I.%%I', %s::text, %s::text)) = oid "
+            "FROM pg_class WHERE oid = %s",
+            (*name, self._read().get(name, 0)),
         )
+        if found and found[0][1]:
+            raise PipelineFailedError(without_columns(found[0][0]), kind=ErrorKind.INVALID_REQUEST)
         if found:
             raise PipelineFailedError(
                 f"table {'.'.join(name)} is {found[0][0]} since it was renamed, and its copy has not ended: give it "
