@@ -80,7 +80,9 @@ class CopiedTables:
         }
         for name in before.keys() - now.keys():
             if left.get(name) != before[name]:
-                _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
+                _LOG.warning(
+                    "table %s is not there any more, or left out: what the lake has of it stays", ".".join(name)
+                )
         if {**left, **now} != before:
             write_published(self._folder, self._index, {**left, **now})
         self._seen |= {name: (each.oid, each.key or ()) for name, each in now.items()}
