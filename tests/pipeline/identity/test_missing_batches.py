@@ -58,6 +58,11 @@ def test_batches_between_are_named(last: int | None, batch: int, missing: str) -
     with pytest.raises(PipelineFailedError, match=missing) as error:
         refuse_missing_batches(last, batch, table="db.t", pipeline="p")
     assert "table db.t" in str(error.value) and "Restore the checkpoint of the same time" in str(error.value)
+    assert "freshet resync FILE where a database is read" in str(error.value)
+    with pytest.raises(
+        PipelineFailedError, match="Put the newest ledger back; .* freshet resync FILE where a database is"
+    ):
+        refuse_missing_batches(last, batch, table="db.t", pipeline="p", is_ledger=True)
 
 
 @pytest.mark.slow

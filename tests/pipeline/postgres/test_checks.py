@@ -27,6 +27,7 @@ from freshet.pipeline.postgres.slots import Identity, identify
 from freshet.pipeline.running.local_pipeline import LocalPipelines
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.sync.database_resync import planned_resync
 from freshet.pipeline.sync.routing_report import refusals, routed_tables
 from tests.kit.postgres_server import USER
 from tests.kit.postgres_source import PostgresSource
@@ -173,6 +174,12 @@ NARROWED = {
         "ALTER PUBLICATION p DROP TABLE u; INSERT INTO u VALUES (7); ALTER PUBLICATION p ADD TABLE u",
         "table public.u was taken out of publication p and given to it again",
     ),
+    "no updates for a while": (
+        "ALTER PUBLICATION p SET (publish = 'insert'); "
+        "ALTER PUBLICATION p SET (publish = 'insert, update, delete, truncate')",
+        "publication p was altered",
+    ),
+    "another owner": ("ALTER PUBLICATION p OWNER TO pg_monitor", ""),
     "the same tables once more": ("ALTER PUBLICATION p SET TABLE u, t", ""),
     "a table that is dropped": ("DROP TABLE u", ""),
     "a table that is made again": (
@@ -198,10 +205,31 @@ def test_a_publication_that_has_less_than_before(
     assert wanted in "".join(each.message for each in going_on_problems([streamed.config(SYNC)]))
     with pytest.raises(PipelineFailedError, match=wanted) if wanted else nullcontext():
         streamed.run(SYNC)
-    assert ("u is not there any more" in caplog.text) is (wanted == "" and "once more" not in name)
+    assert ("u is not there any more" in caplog.text) is (
+        name in ("a table that is dropped", "a table that is renamed")
+    )
     if "out" in name:
         streamed.run(SYNC, tables='["public.t"]')
         assert len(streamed.rows()) == 1
+
+
+@pytest.mark.dear("a pipeline on a real server")
+def test_a_table_that_is_left_out_of_a_file_for_a_while_lacks_changes(tmp_path: Path, postgres: PostgresSource) -> None:
+    postgres.run(T, "CREATE TABLE u (id bigint PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t, u")
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    postgres.run("INSERT INTO u VALUES (1)")
+    streamed.run(SYNC)
+    for number in (2, 3):
+        postgres.run(f"INSERT INTO u VALUES ({number})", f"INSERT INTO t VALUES ({number}, 1)")
+        streamed.run(SYNC, tables='["public.t"]')
+    (problem,) = going_on_problems([streamed.config(SYNC)])
+    assert "public.u was left out of postgres.tables" in problem.message
+    with pytest.raises(PipelineFailedError, match=r"public\.u was left out of postgres\.tables.*resync FILE --table"):
+        streamed.run(SYNC)
+    planned_resync(streamed.config(SYNC), "db.u").run()
+    streamed.run(SYNC)
+    assert sorted(row["id"] for row in streamed.rows("db.u")) == [1, 2, 3]
+    assert len(streamed.rows("db.t")) == 2
 
 
 @pytest.mark.dear("a pipeline on a real server")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from freshet.pipeline.checks.postgres_reach import database_problems
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.local import postgres_copy, postgres_piece, postgres_source
 from freshet.pipeline.local.postgres_copy import TableCopy
@@ -261,3 +262,24 @@ def test_partitions_and_heirs(
     streamed.run(SYNC)
     assert same(streamed, "k", "log", "heir")
     assert len(streamed.rows("db.parent")) == 40
+
+
+def test_a_table_whose_copy_cannot_end_can_be_left_out(tmp_path: Path, postgres: PostgresSource) -> None:
+    postgres.run(
+        "CREATE TABLE a ()",
+        "ALTER TABLE a REPLICA IDENTITY FULL",
+        "CREATE TABLE t (id bigint PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+        "CREATE PUBLICATION p FOR TABLE a, t",
+    )
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    (problem,) = database_problems([streamed.config(SYNC)])
+    assert "table public.a has no columns" in problem.message
+    with pytest.raises(PipelineFailedError, match=r"table a has no columns.*leave it out of postgres\.tables"):
+        streamed.run(SYNC)
+    postgres.run("INSERT INTO a DEFAULT VALUES")
+    streamed.run(SYNC, tables='["public.t"]')
+    assert len(streamed.rows("db.t")) == 1
+    postgres.run("ALTER TABLE a ADD id bigint")
+    with pytest.raises(PipelineFailedError, match=r"public\.a was left out"):
+        streamed.run(SYNC)

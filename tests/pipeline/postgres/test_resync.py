@@ -13,10 +13,12 @@ from freshet import Catalog
 from freshet.pipeline.commands.resume import resume, resync
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.local.local_query import BatchPoint, LocalQuery
+from freshet.pipeline.local.postgres_going_on import going_on_problems
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.slots import drop_slot
 from freshet.pipeline.sync import database_resync
 from freshet.pipeline.sync.database_resync import planned_resync
+from freshet.pipeline.sync.database_targets import targets_of
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import ONE, SYNC, Streamed
 
@@ -283,3 +285,53 @@ def test_a_table_without_a_key(tmp_path: Path, postgres: PostgresSource, is_alon
         assert found == [
             [value for (value,) in postgres.rows(f"SELECT * FROM {table} ORDER BY 1")] for table in ("n", "t")
         ]
+
+
+MOVED = {
+    "a table that goes elsewhere": ("t", '[{from: "[^.]*.public.(.*)", to: "db.{table}"}]', "went to db.t before"),
+    "a table that was excluded": (
+        "u",
+        '[{exclude: ".*.u"}, {from: ".*.public.(.*)", to: "db.{table}"}]',
+        "went nowhere",
+    ),
+    "a table that no rule took": ("u", '[{from: ".*.public.t", to: "db.{table}"}]', "went nowhere before"),
+}
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.parametrize("name", MOVED)
+def test_rows_that_the_rules_send_elsewhere_than_before(tmp_path: Path, postgres: PostgresSource, name: str) -> None:
+    moved, before, wanted = MOVED[name]
+    postgres.run(
+        *(f"CREATE TABLE {each} (id bigint PRIMARY KEY, v bigint)" for each in ("t", "u")),
+        *(f"INSERT INTO {each} VALUES (1, 1), (2, 2)" for each in ("t", "u")),
+        "CREATE PUBLICATION p FOR TABLE t, u",
+    )
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    streamed.run(SYNC, rules=before)
+    streamed.said["rules"] = (
+        f'[{{from: ".*.public.{moved}", to: "db.new"}}, {{from: ".*.public.(.*)", to: "db.{{table}}"}}]'
+    )
+    postgres.run(f"INSERT INTO {moved} VALUES (3, 3)")
+    (problem,) = going_on_problems([streamed.config(SYNC)], targets_of)
+    assert wanted in problem.message
+    with pytest.raises(PipelineFailedError, match=rf"{wanted}.*resync FILE --table db\.new"):
+        streamed.run(SYNC)
+    planned_resync(streamed.config(SYNC), "db.new").run()
+    streamed.run(SYNC)
+    postgres.run(f"DELETE FROM {moved} WHERE id = 1")
+    streamed.run(SYNC)
+    found = sorted((row["id"], row["v"]) for row in streamed.rows("db.new"))
+    assert found == postgres.rows(f"SELECT id, v FROM {moved} ORDER BY id") == [(2, 2), (3, 3)]
+
+
+@pytest.mark.dear("a pipeline on a real server")
+def test_a_table_of_the_lake_that_gets_another_name_with_its_rule_goes_on(
+    tmp_path: Path, postgres: PostgresSource
+) -> None:
+    streamed = _begun(tmp_path, postgres)
+    Catalog(tmp_path / "w").rename_table("db.t", "db.new")
+    postgres.run("INSERT INTO t VALUES (100, 1)")
+    streamed.run(SYNC, rules=RULES.replace("db.{table}", "db.new"))
+    found = sorted((row["id"], row["v"]) for row in streamed.rows("db.new"))
+    assert found == postgres.rows("SELECT id, v FROM t ORDER BY id")

@@ -225,15 +225,18 @@ def test_a_column_that_somebody_else_has_added_meanwhile(world: World) -> None:
     assert isinstance(decoding, TableDecoding) and "x" in decoding.known
 
 
-def test_a_field_that_cannot_be_a_column_is_said_once(world: World) -> None:
+@pytest.mark.parametrize("name", ["_KEY_x", "_op", "_offset"])
+def test_a_field_that_cannot_be_a_column_is_said_once(world: World, name: str) -> None:
+    """The second and the third would be filled with metadata."""
     tables = world.run()
-    odd = {**COLUMNS, "_KEY_x": "INT"}
+    odd = {**COLUMNS, name: "INT"}
     tables.follow([seen("shop.public.a", odd)], 0, STARTS)
     tables.follow([seen("shop.public.a", odd)], 0, STARTS)
-    assert sum("'_KEY_x' of shop.public.a cannot be a column" in text for text in tables.take_events({})) == 1
+    assert "_" not in {each[0] for each in world.catalog.table("lake.a").schema.column_names}
+    assert sum(f"'{name}' of shop.public.a cannot be a column" in text for text in tables.take_events({})) == 1
     tables.round(0, STARTS)
     (decoding,) = tables.plan().tables.values()
-    assert isinstance(decoding, TableDecoding) and decoding.known["_KEY_x"] == ""
+    assert isinstance(decoding, TableDecoding) and decoding.known[name] == ""
 
 
 @pytest.mark.parametrize(

@@ -217,9 +217,10 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
     if not offline and _reads_databases(configs):
         from freshet.pipeline.checks.postgres_reach import database_problems
         from freshet.pipeline.local.postgres_going_on import going_on_problems
+        from freshet.pipeline.sync.database_targets import targets_of
 
         problems += database_problems(configs)
-        problems += [] if problems else going_on_problems(configs)
+        problems += [] if problems else going_on_problems(configs, targets_of)
     if _reads_avro(configs):
         registries = spark_part("registries")
         problems += [] if offline else registries.registry_problems(configs)

@@ -22,6 +22,7 @@ def slots(file: _File, as_json: AsJson = False) -> None:
     from freshet.pipeline.postgres.lsn import lsn_text
     from freshet.pipeline.postgres.server import ServerPlace
     from freshet.pipeline.postgres.slots import slot_named
+    from freshet.pipeline.sync.database_targets import targets_of
 
     found = []
     config, sources = _sources(file)
@@ -38,7 +39,7 @@ def slots(file: _File, as_json: AsJson = False) -> None:
                 "confirmed": None if slot is None or slot.confirmed is None else lsn_text(slot.confirmed),
                 "held_bytes": None if slot is None else slot.held_bytes,
                 "behind_bytes": None if slot is None else slot.behind_bytes,
-                "problem": going_on_problem(config, index, source),
+                "problem": going_on_problem(config, index, source, targets_of(config)),
             }
         )
     if as_json:

@@ -58,8 +58,9 @@ def refuse_missing_batches(
             f"ledger {table} does not hold {missing} of pipeline {pipeline!r}, and the checkpoint goes on with batch "
             f"{micro_batch_id}: which tables were written or set apart in between is not known. The ledger was "
             "restored from a backup or rolled back; nothing was written. Put the newest ledger back; if there is none, "
-            "delete the checkpoint and give the pipeline another name: it then reads everything again. Before that, "
-            "drop its tables where a row that comes twice counts twice (aggregation, tables without a key)",
+            "freshet resync FILE where a database is read (sources postgres), else delete the checkpoint and give the "
+            "pipeline another name: it then reads everything again. Before that, drop its tables where a row that "
+            "comes twice counts twice (aggregation, tables without a key)",
             pipeline=pipeline,
             micro_batch_id=micro_batch_id,
             kind=ErrorKind.INVALID_REQUEST,
@@ -67,9 +68,10 @@ def refuse_missing_batches(
     raise PipelineFailedError(
         f"table {table} does not hold {missing} of pipeline {pipeline!r}, and the checkpoint goes on with batch "
         f"{micro_batch_id}: what they read would be missing. The table was restored from a backup or rolled back; "
-        "nothing was written. Restore the checkpoint of the same time; if there is none, delete the checkpoint and "
-        "give the pipeline another name: it then reads everything again. If the rows of these batches are to be left "
-        f"out, run it once with --accept-loss-of {first_missing}..{last_missing}",
+        "nothing was written. Restore the checkpoint of the same time; if there is none, freshet resync FILE where a "
+        "database is read (sources postgres), else delete the checkpoint and give the pipeline another name: it then "
+        "reads everything again. If the rows of these batches are to be left out, run it once with "
+        f"--accept-loss-of {first_missing}..{last_missing}",
         pipeline=pipeline,
         micro_batch_id=micro_batch_id,
         kind=ErrorKind.INVALID_REQUEST,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from freshet.pipeline.checks.postgres_reach import sources_of
 from freshet.pipeline.config.model import PipelineConfig, PostgresConfig
@@ -16,6 +16,7 @@ from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.postgres.lsn import lsn_of
 from freshet.pipeline.postgres.publications import (
+    LakeTargets,
     PublishedTable,
     PublishedTables,
     narrowed_problems,
@@ -65,7 +66,7 @@ def write_published(folder: CheckpointFolder, index: int, tables: PublishedTable
     folder.replace(published_name(index), json.dumps([[*name, *each] for name, each in tables.items()]))
 
 
-def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig) -> str | None:
+def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig, targets: LakeTargets) -> str | None:
     """Why the next run of a source cannot go on; None where it can, or begins. Raises `PipelineFailedError` where the
     server cannot be asked, `ConfigurationError` or `OSError` where the checkpoint cannot be read."""
     folder = pipeline_checkpoint(config)
@@ -76,9 +77,11 @@ def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig)
     begun, place = PostgresOffset.of(text), ServerPlace.of(source)
     with place.session() as session:
         slot = slot_named(session, source.slot)
-        before, now = published_before(folder, index), taken_tables(session, source)
+        before = published_before(folder, index)
+        now = targets.sent(session.info.dbname, taken_tables(session, source))
         changed = [*narrowed_problems(session, source, before, now), *remade_problems(source, before, now)]
         changed += rekeyed_problems(lake_key(config, index), before, now)
+        changed += [] if source.snapshot == "never" else targets.problems(before, now)
     with place.session(replication=True) as connection:
         identity = identify(connection)
     try:
@@ -89,11 +92,13 @@ def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig)
     return "\n".join(changed) or None
 
 
-def going_on_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
+def going_on_problems(
+    configs: Sequence[PipelineConfig], targets_of: Callable[[PipelineConfig], LakeTargets] = lambda _: LakeTargets()
+) -> list[Problem]:
     """The same of all sources of these pipelines, at their keys."""
     return [
         config.origin.placed(Problem(key_path, text))
         for config in configs
         for key_path, source in sources_of(config)
-        if (text := going_on_problem(config, int(key_path[1]), source)) is not None
+        if (text := going_on_problem(config, int(key_path[1]), source, targets_of(config))) is not None
     ]

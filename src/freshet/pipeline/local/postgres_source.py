@@ -43,6 +43,7 @@ from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction, keys_have_moved, transactions_of, weights_of
 from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.lsn import lsn_text
+from freshet.pipeline.postgres.publications import LakeTargets
 from freshet.pipeline.postgres.received import MessageSpan, end_held
 from freshet.pipeline.postgres.receiver import Receiver
 from freshet.pipeline.postgres.replication import ReplicationStream
@@ -88,10 +89,11 @@ def postgres_source(
     index: int,
     held: HeldBatch = _holds_nothing,
     lake_key: Collection[str] = (),
+    targets: LakeTargets = LakeTargets(),  # noqa: B008 - it is frozen
 ) -> PostgresSource:
     """The source of a pipeline file; `lake_key`: see `postgres_going_on`."""
     assert config.postgres is not None, "the source is a database"
-    return PostgresSource(config.postgres, config.unavailable_value_placeholder, folder, index, held, lake_key)
+    return PostgresSource(config.postgres, config.unavailable_value_placeholder, folder, index, held, lake_key, targets)
 
 
 class PostgresSource:
@@ -105,13 +107,14 @@ class PostgresSource:
         index: int,
         held: HeldBatch,
         lake_key: Collection[str],
+        targets: LakeTargets,
     ) -> None:
         self._config, self._placeholder = config, placeholder
         self._folder, self._index = folder, index
         self._place = ServerPlace.of(config)
         self._receiver: Receiver | None = None
         self._catalog = SourceCatalog(self._place, config)
-        self._tables = CopiedTables(self._place, config, folder, index, lake_key)
+        self._tables = CopiedTables(self._place, config, folder, index, lake_key, targets)
         self._copy = TableCopy(self._place, self._catalog, self._tables, folder, index, held)
         self._relations: dict[int, Relation] = {}
         """As they were at the start of what is held."""

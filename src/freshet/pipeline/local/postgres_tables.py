@@ -19,6 +19,8 @@ from freshet.pipeline.local.postgres_going_on import ended_name, published_befor
 from freshet.pipeline.postgres.catalog import DEFAULT, FULL
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.publications import (
+    LEFT_OUT,
+    LakeTargets,
     PublishedTables,
     narrowed_problems,
     publication_problems,
@@ -29,6 +31,7 @@ from freshet.pipeline.postgres.publications import (
     taken_tables,
 )
 from freshet.pipeline.postgres.server import ServerPlace, psycopg
+from freshet.pipeline.postgres.source_check import without_columns
 from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.wire import Relation
 
@@ -46,8 +49,10 @@ class CopiedTables:
         folder: WritableCheckpoint,
         index: int,
         lake_key: Collection[str] = (),
+        targets: LakeTargets = LakeTargets(),  # noqa: B008 - it is frozen
     ) -> None:
         """`lake_key`: see `postgres_going_on`."""
+        self._targets = targets
         self._place, self._config, self._folder, self._index = place, config, folder, index
         self._lake_key = lake_key
         self._name, self._ended_name = f"postgres-{index}-copied", ended_name(index)
@@ -62,17 +67,24 @@ class CopiedTables:
         """Refuses a publication that lacks what it had when it was last looked at, which is written down."""
         problems = list(publication_problems(session, self._config))
         before = published_before(self._folder, self._index)
-        now = self.published = taken_tables(session, self._config)
+        now = self.published = self._targets.sent(session.info.dbname, taken_tables(session, self._config))
         if not problems:
             problems += narrowed_problems(session, self._config, before, now)
             problems += remade_problems(self._config, before, now)
             problems += rekeyed_problems(self._lake_key, before, now)
+            problems += [] if self._config.snapshot == "never" else self._targets.problems(before, now)
         if problems:
             raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
+        left = {
+            name: each._replace(entry_oid=LEFT_OUT) for name, each in before.items() if not self._config.takes(*name)
+        }
         for name in before.keys() - now.keys():
-            _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
-        if now != before:
-            write_published(self._folder, self._index, now)
+            if left.get(name) != before[name]:
+                _LOG.warning(
+                    "table %s is not there any more, or left out: what the lake has of it stays", ".".join(name)
+                )
+        if {**left, **now} != before:
+            write_published(self._folder, self._index, {**left, **now})
         self._seen |= {name: (each.oid, each.key or ()) for name, each in now.items()}
 
     def refuse_other(self, form: TableForm) -> None:
@@ -103,8 +115,10 @@ class CopiedTables:
         return CopyState((*kept, *names), others)
 
     def with_new(self, copy: CopyState | None, relations: Iterable[Relation]) -> CopyState | None:
-        """The copy with the tables that have come to the publication; `relations` are those of the changes of a batch
-        that is not planned yet."""
+        """The copy with the tables that have come to the publication, without those that are left out of the file now;
+        `relations` are those of the changes of a batch that is not planned yet."""
+        if copy is not None:
+            copy = copy.without([name for name in copy.left if not self._config.takes(*name)])
         if self._config.snapshot != "initial":
             return copy
         known = self._read() | dict.fromkeys(() if copy is None else copy.tables, _NO_OID)
@@ -130,8 +144,12 @@ class CopiedTables:
     def refuse_renamed(self, name: TableName) -> None:
         """Raises where a table whose copy has not ended is not there, because it has another name now."""
         found = self._place.rows(
-            "SELECT oid::regclass::text FROM pg_class WHERE oid = %s", (self._read().get(name, 0),)
+            "SELECT oid::regclass::text, to_regclass(format('%%I.%%I', %s::text, %s::text)) = oid "
+            "FROM pg_class WHERE oid = %s",
+            (*name, self._read().get(name, 0)),
         )
+        if found and found[0][1]:
+            raise PipelineFailedError(without_columns(found[0][0]), kind=ErrorKind.INVALID_REQUEST)
         if found:
             raise PipelineFailedError(
                 f"table {'.'.join(name)} is {found[0][0]} since it was renamed, and its copy has not ended: give it "

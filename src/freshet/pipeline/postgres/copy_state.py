@@ -8,7 +8,7 @@ a chunk holds lies before it in the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,6 +53,11 @@ class CopyState:
     def with_tables(self, tables: tuple[TableName, ...]) -> CopyState:
         """The same with more tables to copy."""
         return replace(self, tables=(*self.tables, *tables))
+
+    def without(self, tables: Collection[TableName]) -> CopyState:
+        """The same where these are not copied, or not any further."""
+        progress = {table: each for table, each in self.progress.items() if table not in tables}
+        return replace(self, tables=tuple(each for each in self.tables if each not in tables), progress=progress)
 
     def with_chunk(self, table: TableName, chunk: Chunk, key: str = "") -> CopyState:
         """The same with the next chunk of a table that has this key."""

@@ -6,7 +6,7 @@ so it is looked at before each stream.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from freshet._frozen import Frozen
@@ -15,6 +15,8 @@ from freshet.pipeline.postgres.server import psycopg
 
 _SINCE_15: Final = 150_000
 _SHOWN_MAX: Final = 3
+LEFT_OUT: Final = 0
+"""The `entry_oid` of a table that `postgres.tables` does not have any more."""
 _PART: Final = (
     b"SELECT attnames::text[], rowfilter FROM pg_publication_tables "
     b"WHERE pubname = %s AND schemaname = %s AND tablename = %s"
@@ -82,14 +84,18 @@ def published_tables(session: psycopg.Connection[Any], name: str) -> list[tuple[
 
 class PublishedTable(NamedTuple):
     """A table of a publication: the condition of its rows, in SQL, which one of its name it is, which one of its name
-    the publication is, since when it is in it: a number that is another one where it was taken out in between, and the
-    columns of its primary key."""
+    the publication is, since when it is in it: a number that is another one where it was taken out in between, the
+    columns of its primary key, who owns the publication, and a number that is another one where that was altered in
+    between; what becomes of its tables alters only them. `target` is the table of the lake that its rows go to, empty
+    where they go nowhere, None where it is not known."""
 
     row_filter: str | None
     oid: int
     publication_oid: int
     entry_oid: int | None = None
     key: Sequence[str] | None = None
+    publication_state: Sequence[int] | None = None
+    target: str | None = None
 
 
 PublishedTables = Mapping[tuple[str, str], PublishedTable]
@@ -104,7 +110,8 @@ def taken_tables(session: psycopg.Connection[Any], config: PostgresConfig) -> Pu
         of_schemas = "LEFT JOIN pg_publication_namespace s ON s.pnpubid = u.oid AND s.pnnspid = n.oid "
     query = (
         f"SELECT p.schemaname::text, p.tablename::text, {row_filter}, c.oid::bigint, u.oid::bigint, "
-        f"coalesce(e.oid, {schema_entry})::bigint, {PRIMARY_KEY} FROM pg_publication_tables p "
+        f"coalesce(e.oid, {schema_entry})::bigint, {PRIMARY_KEY}, ARRAY[u.pubowner::bigint, u.xmin::text::bigint] "
+        "FROM pg_publication_tables p "
         "JOIN pg_publication u USING (pubname) JOIN pg_namespace n ON n.nspname = p.schemaname "
         "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
         f"LEFT JOIN pg_publication_rel e ON e.prpubid = u.oid AND e.prrelid = c.oid {of_schemas}"
@@ -146,18 +153,37 @@ def remade_problems(config: PostgresConfig, before: PublishedTables, now: Publis
             "while there was none do not come again, and up to PostgreSQL 17 they stop the stream. Copy the tables "
             "again: freshet resync FILE"
         )
+    elif any(_is_altered(before[name], found) for name, found in now.items() if name in before):
+        yield (
+            f"publication {config.publication} was altered (ALTER PUBLICATION … SET): where it left out updates or "
+            "deletions, or sent those of partitions as their root's, they do not come again. Copy the tables again: "
+            "freshet resync FILE"
+        )
     for (schema, table), found in now.items():
         held = before.get((schema, table))
         if held is None:
             continue
         if held.oid != found.oid:
             yield remade_table(schema, table)
+        elif held.entry_oid == LEFT_OUT:
+            yield (
+                f"table {quoted(schema)}.{quoted(table)} was left out of postgres.tables, and is there again: changes "
+                "that came in between do not come again. Copy it again: freshet resync FILE --table TABLE. Or leave it "
+                "out, and what the lake has of it stays"
+            )
         elif not is_remade and _is_new_entry(held, found):
             yield (
                 f"table {quoted(schema)}.{quoted(table)} was taken out of publication {config.publication} and given "
                 "to it again: changes that came in between do not come again. Copy it again: freshet resync FILE "
                 "--table TABLE. Or leave it out of postgres.tables, and what the lake has of it stays"
             )
+
+
+def _is_altered(held: PublishedTable, found: PublishedTable) -> bool:
+    """Not where it was given to another owner, which is no other way to alter it."""
+    was, now = held.publication_state, found.publication_state
+    is_same = None in (was, now) or held.publication_oid != found.publication_oid
+    return not is_same and was != now and list(was or ())[:1] == list(now or ())[:1]
 
 
 def _is_new_entry(held: PublishedTable, found: PublishedTable) -> bool:
@@ -171,6 +197,32 @@ def remade_table(schema: str, table: str) -> str:
         "given its name): the lake has the rows of the one before, and may lack some of its own. Copy it again: "
         "freshet resync FILE --table TABLE. Or leave it out of postgres.tables, and what the lake has of it stays"
     )
+
+
+class LakeTargets(Frozen):
+    """Where rows go by the rules of a pipeline file: `of` the names of a database, a schema and a table, as in
+    `PublishedTable`; `is_renamed` says whether a table of the lake has another name, the second, by now."""
+
+    of: Callable[[str, str, str], str | None] = lambda *_: None
+    is_renamed: Callable[[str, str], bool] = lambda *_: False
+
+    def sent(self, database: str, tables: PublishedTables) -> PublishedTables:
+        """Tables with where their rows go."""
+        return {name: each._replace(target=self.of(database, *name)) for name, each in tables.items()}
+
+    def problems(self, before: PublishedTables, now: PublishedTables) -> Iterator[str]:
+        """Tables whose rows went elsewhere before."""
+        for (schema, table), found in now.items():
+            held = before.get((schema, table))
+            was = None if held is None or held.oid != found.oid else held.target
+            if was is None or not found.target or found.target == was or self.is_renamed(was, found.target):
+                continue
+            yield (
+                f"rows of table {quoted(schema)}.{quoted(table)} go to {found.target} by the rules of sync.tables, and "
+                f"went {f'to {was}' if was else 'nowhere'} before: what came until now is not there. Copy them: "
+                f"freshet resync FILE --table {found.target}. Or have the rules send them where they went"
+                f"{f', or give {was} the name {found.target}' if was else ''}"
+            )
 
 
 def rekeyed_problems(lake_key: Collection[str], before: PublishedTables, now: PublishedTables) -> Iterator[str]:

@@ -20,7 +20,8 @@ LakeKey = Callable[[str, str], tuple[str, ...] | None]
 source's."""
 
 _TABLE: Final = (
-    "SELECT c.relreplident::text, has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid), "
+    "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), "
+    "c.relreplident::text, has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid), "
     f"{PRIMARY_KEY} FROM pg_class c WHERE c.oid = to_regclass(%s)"
 )
 
@@ -101,7 +102,9 @@ def _of_table(
     session: psycopg.Connection[Any], config: PostgresConfig, schema: str, table: str, lake_key: tuple[str, ...] | None
 ) -> Iterator[str]:
     name = f"{quoted(schema)}.{quoted(table)}"
-    identity, may_read, is_secured, key = _row(session, _TABLE, name)
+    has_columns, identity, may_read, is_secured, key = _row(session, _TABLE, name)
+    if not has_columns:
+        yield without_columns(name)
     if identity == "n":
         yield f"{name} has REPLICA IDENTITY NOTHING: ALTER TABLE {name} REPLICA IDENTITY DEFAULT"
     if identity == "i":
@@ -128,6 +131,14 @@ def _of_table(
             f"{name} has the key {', '.join(key)}, and the table of the lake {', '.join(lake_key)}, which its "
             f"deletions do not bring: ALTER TABLE {name} REPLICA IDENTITY FULL, or the same key"
         )
+
+
+def without_columns(name: str) -> str:
+    """What to say of a table whose rows are nothing."""
+    return (
+        f"table {name} has no columns, so no table of the lake can have its rows: leave it out of postgres.tables, or "
+        "give it one"
+    )
 
 
 def _row(session: psycopg.Connection[Any], query: str, *parameters: Any) -> tuple[Any, ...]:

@@ -180,9 +180,11 @@ def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCh
         from freshet.pipeline.local.postgres_source import postgres_source
 
         if isinstance(config, SyncPipelineConfig):
+            from freshet.pipeline.sync.database_targets import targets_of
             from freshet.pipeline.sync.sync_tables import last_batch_of
 
-            return postgres_source(source, checkpoint, index, partial(last_batch_of, config))
+            held = partial(last_batch_of, config)
+            return postgres_source(source, checkpoint, index, held, targets=targets_of(config))
         return postgres_source(source, checkpoint, index, lake_key=lake_key(config, index))
     if source.files is not None:
         from freshet.pipeline.local.file_source import file_source

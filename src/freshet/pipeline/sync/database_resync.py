@@ -22,6 +22,7 @@ from freshet.pipeline.checks.postgres_reach import sources_of
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig, PostgresConfig, revealed
 from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
@@ -145,6 +146,8 @@ def planned_resync(config: PipelineConfig, table: str | None) -> Resync:
     if last is None:
         raise InvalidRequestError(f"{config.name!r} has not read anything yet: start it, and it copies its tables")
     rows = _rows(config)
+    if table is not None and table not in rows:
+        rows |= _routed(config, table)
     if (
         table is not None
         and is_planned
@@ -221,6 +224,18 @@ def _rows(config: PipelineConfig) -> dict[str, LedgerRow]:
     }
 
 
+def _routed(config: PipelineConfig, name: str) -> dict[str, LedgerRow]:
+    """A table that no batch has written, where the rules send tables of the sources to it."""
+    found: list[SourceTable] = []
+    if not isinstance(config, SyncPipelineConfig):
+        return {}
+    for _, source in sources_of(config):
+        with ServerPlace.of(source).session() as session:
+            taken = [SourceTable(session.info.dbname, *each) for each in taken_tables(session, source)]
+        found += [each for each in taken if goes_to(config, each, name)]
+    return {name: LedgerRow(name).with_sources(found)} if found else {}
+
+
 def _written(config: PipelineConfig, rows: Iterable[str]) -> list[str]:
     """The tables that a batch is committed to."""
     return [*rows, *([config.ledger_name] if isinstance(config, SyncPipelineConfig) else [])]
@@ -248,7 +263,8 @@ def _note(config: SyncPipelineConfig, identity: BatchIdentity, tables: Sequence[
     for name in tables:
         table = catalog.table(name)
         row = LedgerRow(name, batch=number, schema_id=table.schema.id, created_ms=table.engine.created_ms())
-        rows.append(row.with_sources(each for each in known[name].source_tables if goes_to(config, each, name)))
+        sources = known[name].source_tables if name in known else ()
+        rows.append(row.with_sources(each for each in sources if goes_to(config, each, name)))
     with closing(TableCommit(ledger, config.name)) as commit:
         check = commit.has_committed(identity)
         latest = None if check.latest is None else check.latest.id

@@ -21,7 +21,7 @@ from freshet.pipeline.decode.source_table import PARTS, SourceTable, table_of, t
 from freshet.pipeline.decode.sql_types import STRING
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.routes import EXCLUDED, Route, refuse_target, route_of
-from freshet.pipeline.sync.table_changes import changes_of, new_table
+from freshet.pipeline.sync.table_changes import changes_of, new_table, possible_columns
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, TypeRoot, with_nullable
 from freshet.storage.model.display import sql_name
@@ -136,7 +136,7 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
         catalog.check_new_table(new.schema(route.target))
         lacking = sorted(route.computed_columns.keys() - new.columns.keys())
         without = f", without {', '.join(lacking)}, whose field it lacks" if lacking else ""
-        no_names = described.as_columns(())[1]
+        no_names = possible_columns(route, described)[1]
         without += f", without {', '.join(map(repr, no_names))}, which cannot be a column" if no_names else ""
         guessed = "" if described.is_typed else ", types guessed"
         keys = f"key {', '.join(new.primary_keys)}" if new.primary_keys else "no key"

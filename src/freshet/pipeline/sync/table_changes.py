@@ -11,11 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from freshet._frozen import Frozen
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.model import TableConfig
+from freshet.pipeline.config.source_options import METADATA_COLUMNS
 from freshet.pipeline.decode.described_table import NEW_COLUMNS_MAX, DescribedTable, takes, union_type
 from freshet.pipeline.decode.sql_types import UNSIZED_DECIMAL
 from freshet.pipeline.exceptions import InvalidRequestError
@@ -49,9 +50,19 @@ class NewTable(Frozen):
         ).table_schema
 
 
+def possible_columns(
+    route: Route, described: DescribedTable, there: Collection[str] = ()
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The fields that can be columns beside those that are there, and the others: a column with the name of metadata
+    would be filled with that."""
+    columns, no_names = described.as_columns(there)
+    hidden = [name for name in METADATA_COLUMNS if name in columns and name not in {*there, *route.metadata_columns}]
+    return {name: text for name, text in columns.items() if name not in hidden}, (*no_names, *hidden)
+
+
 def new_table(route: Route, described: DescribedTable) -> NewTable:
     """The table of a new source table. Raises `InvalidRequestError` naming what its rule lacks."""
-    columns, _ = described.as_columns(())
+    columns, _ = possible_columns(route, described)
     columns |= {name: text for name, text in route.types.items() if name in columns}
     _refuse_unsized(route, columns, described)
     columns |= _own_columns(route, columns)
@@ -107,7 +118,7 @@ def changes_of(
         raise InvalidRequestError(other)
     changes: list[SchemaChange] = []
     columns = {name: str(with_nullable(field.type, True)) for name, field in schema.by_name.items()}
-    wanted, no_names = described.as_columns(columns)
+    wanted, no_names = possible_columns(route, described, columns)
     own_names = route.metadata_columns.keys() | route.computed_columns.keys()
     after = dict(columns)
     for name, text in wanted.items():
