@@ -111,7 +111,15 @@ BAD = {
     "read": (('files: {path: "FOLDER/in"}', KAFKA + "\n    read: spark"), "sources.0.read: Spark does not read"),
     "client": (
         ('files: {path: "FOLDER/in"}', KAFKA[:-1] + ", kafka.interceptor.classes: x}"),
-        "sources.0.kafka.kafka.interceptor.classes: only the Java client knows",
+        "sources.0.kafka.kafka.interceptor.classes: kafka.interceptor.classes is not followed without Spark: leave it",
+    ),
+    "librdkafka": (
+        ('files: {path: "FOLDER/in"}', KAFKA[:-1] + ", kafka.ssl.ca.location: /ca.pem}"),
+        "kafka.ssl.ca.location is not followed without Spark: write kafka.ssl.truststore.location, a file in PEM, and",
+    ),
+    "mechanism": (
+        ('files: {path: "FOLDER/in"}', KAFKA[:-1] + ", kafka.security.protocol: SASL_SSL, kafka.sasl.username: u}"),
+        "kafka.sasl.mechanism = GSSAPI is not followed without Spark: write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 there",
     ),
     "headers": (("SELECT", "size(_headers)"), "sources.0.select.n: only Spark computes 'size(_headers)'"),
     "setting": (
