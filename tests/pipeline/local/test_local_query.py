@@ -282,7 +282,13 @@ def test_a_source_that_does_not_answer_while_the_query_is_to_end_is_no_failure(
         def latest(self, start: str | None) -> str | None:
             if is_asked:
                 query.stop()
+            assert self.is_left is is_asked
             raise error
+
+        is_left = False
+
+        def leave(self) -> None:
+            self.is_left = True
 
     source = Away(5)
     query = LocalQuery("q", LocalCheckpoint(tmp_path), [source], table.write, mock.Mock(), Trigger(), lambda _: None)

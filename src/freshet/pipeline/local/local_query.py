@@ -35,7 +35,7 @@ import orjson
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import is_retryable
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.source import Source, Span
+from freshet.pipeline.local.source import PatientSource, Source, Span
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
 from freshet.pipeline.local.trigger import Trigger, WallClock
 from freshet.pipeline.query.driver.engine import Engine, MicroBatch
@@ -152,6 +152,9 @@ class LocalQuery:
     def stop(self) -> None:
         """Ends the query after the batch that runs; may be called from any thread, and more than once."""
         self._ends.set()
+        for source in self._sources:
+            if isinstance(source, PatientSource):
+                source.leave()
 
     def run(self) -> None:
         """Runs batches until `stop`, or until all is read that was there (`available_now`); raises what failed. Closes
