@@ -42,6 +42,19 @@ def watch(servers: str, topics: Any, assigned: set[Place] | None = None, isolati
     return TopicWatch(own, topics, assigned, attempts=3, pause_s=0.01)
 
 
+def test_one_that_is_left_does_not_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_watch, "ASK_S", 0.2)
+    own = TopicWatch({"bootstrap.servers": "127.0.0.1:1"}, {"a"}, pause_s=60)
+    leaving = threading.Timer(0.5, own.leave)  # in the first pause
+    leaving.start()
+    begun_s = time.monotonic()
+    with pytest.raises(LogUnavailableError):
+        own.places()
+    assert time.monotonic() - begun_s < 30
+    own.close()
+    leaving.join()
+
+
 @pytest.mark.parametrize(
     ("topics", "assigned", "ends"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,27 @@ def test_each_run_goes_on_where_the_last_one_stopped(freshet: Freshet, folder: P
     assert sorted(each.name for each in (folder / "c-a" / "commits").iterdir()) == ["0", "1"]
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(folder: Path, closed: str) -> None:
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "freshet", "run", str(_file(folder))]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, _rows(folder)) == (0, [{"id": 1, "n": 1}]), ended.stderr
+
+
+@pytest.mark.parametrize("progress", ["text", "json"])
+def test_a_reader_of_the_output_that_ends_is_named(folder: Path, progress: str) -> None:
+    path = _file(folder, "a", ("available_now: true", "processing_time: 0 s"))
+    command = [sys.executable, "-m", "freshet", "run", str(path), "--progress", progress]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None and program.stderr is not None
+        assert program.stdout.readline()
+        program.stdout.close()
+        _put(folder, 2)
+        said = program.stderr.read()
+    assert program.returncode == 1
+    assert "the program that read standard output has ended" in said and said.count("\n") < 5, said
+
+
 def test_the_option_says_the_engine_whatever_the_files_say(freshet: Freshet, folder: Path) -> None:
     a, b = _file(folder), _file(folder, "b", ("run_on: local\n", ""))
     refused = freshet("run", a, b)
@@ -88,7 +111,15 @@ BAD = {
     "read": (('files: {path: "FOLDER/in"}', KAFKA + "\n    read: spark"), "sources.0.read: Spark does not read"),
     "client": (
         ('files: {path: "FOLDER/in"}', KAFKA[:-1] + ", kafka.interceptor.classes: x}"),
-        "sources.0.kafka.kafka.interceptor.classes: only the Java client knows",
+        "sources.0.kafka.kafka.interceptor.classes: kafka.interceptor.classes is not followed without Spark: leave it",
+    ),
+    "librdkafka": (
+        ('files: {path: "FOLDER/in"}', KAFKA[:-1] + ", kafka.ssl.ca.location: /ca.pem}"),
+        "kafka.ssl.ca.location is not followed without Spark: write kafka.ssl.truststore.location, a file in PEM, and",
+    ),
+    "mechanism": (
+        ('files: {path: "FOLDER/in"}', KAFKA[:-1] + ", kafka.security.protocol: SASL_SSL, kafka.sasl.username: u}"),
+        "kafka.sasl.mechanism = GSSAPI is not followed without Spark: write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 there",
     ),
     "headers": (("SELECT", "size(_headers)"), "sources.0.select.n: only Spark computes 'size(_headers)'"),
     "setting": (

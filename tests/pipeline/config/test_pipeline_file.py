@@ -196,6 +196,12 @@ def test_a_checkpoint_in_the_bucket_of_the_table_lies_apart_from_it(checkpoint: 
     assert found == ([] if is_apart else [f"{expected}choose another folder"])
 
 
+@pytest.mark.parametrize("name", ["what?", "all*", "a[0]", "50 % ü#"])
+def test_folders_of_a_checkpoint_and_a_warehouse_are_no_patterns(name: str) -> None:
+    text = GOOD.replace("${WAREHOUSE:-file:///tmp/freshet}/_checkpoints/shop-orders", f"/lake/{name}/c")
+    assert problems(text, {**ENV, "WAREHOUSE": f"/lake/{name}/w"}) == []
+
+
 def test_a_checkpoint_in_s3_is_what_spark_calls_s3a(tmp_path: Path) -> None:
     config = read(GOOD, tmp_path, {**ENV, "WAREHOUSE": "s3://lake/w"})
     assert config.table.warehouse == "s3://lake/w"

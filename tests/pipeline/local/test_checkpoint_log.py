@@ -86,6 +86,8 @@ def test_what_spark_alone_can_go_on_with_is_refused(tmp_path: Path, files: dict[
         ({"offsets_0": ""}, r"offsets/0 is empty or damaged.*remove it"),
         ({"offsets_0": "v1"}, r"offsets/0 is empty or damaged"),
         ({"offsets_0": SPARKS.replace('{"batch', "{batch")}, r"offsets/0 is empty or damaged"),
+        ({"offsets_0": SPARKS.replace("}}\n", "}\n")}, r"offsets/0 is empty or damaged"),
+        ({"offsets_0": SPARKS.replace("\n-", "\n7")}, r"offsets/0 is empty or damaged"),
         ({"offsets_0": SPARKS, "commits_0": ""}, r"commits/0 is empty or damaged"),
         ({"offsets_0": SPARKS, "metadata": ""}, r"metadata does not say whose checkpoint it is"),
         ({"commits_0": DONE}, r"offsets/0 is missing"),

@@ -6,11 +6,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
@@ -267,6 +270,31 @@ def test_stop_ends_a_wait_and_a_pause(tmp_path: Path) -> None:
         thread.join()
         assert time.monotonic() - begun < 60
         assert source.is_closed
+
+
+@pytest.mark.parametrize(("is_asked", "kind"), [(True, "away"), (False, "away"), (True, "gone")])
+def test_a_source_that_does_not_answer_while_the_query_is_to_end_is_no_failure(
+    tmp_path: Path, is_asked: bool, kind: str
+) -> None:
+    table, error = Once(), LogUnavailableError("away") if kind == "away" else LogTruncatedError("gone")
+
+    class Away(Counted):
+        def latest(self, start: str | None) -> str | None:
+            if is_asked:
+                query.stop()
+            assert self.is_left is is_asked
+            raise error
+
+        is_left = False
+
+        def leave(self) -> None:
+            self.is_left = True
+
+    source = Away(5)
+    query = LocalQuery("q", LocalCheckpoint(tmp_path), [source], table.write, mock.Mock(), Trigger(), lambda _: None)
+    with nullcontext() if is_asked and kind == "away" else pytest.raises(type(error)):
+        query.run()
+    assert source.is_closed and not table.batches
 
 
 def test_the_plan_is_written_while_the_job_runs(tmp_path: Path) -> None:

@@ -37,6 +37,18 @@ _PACE: Final = re.compile(
 )
 """Options of the Java client that say how often, how much and how long: another client has its own."""
 
+_PEM: Final = "write kafka.ssl.truststore.location, a file in PEM, and kafka.ssl.truststore.type: PEM"
+_USER: Final = f"write {', '.join(_USER_MECHANISMS)} there, and username and password into kafka.sasl.jaas.config"
+_INSTEAD: Final[Mapping[str, str]] = {
+    "ssl.truststore.location": _PEM,
+    "ssl.ca.location": _PEM,
+    "sasl.mechanism": _USER,
+    "sasl.mechanisms": "write kafka.sasl.mechanism",
+    "sasl.username": "write kafka.sasl.jaas.config",
+    "sasl.password": "write kafka.sasl.jaas.config",
+}
+"""What is followed here, for options of the Java client and for librdkafka's own names."""
+
 
 class ClientSettings(Frozen):
     """Settings of a librdkafka client, or why there are none."""
@@ -73,6 +85,11 @@ def java_client_option(options: Mapping[str, str]) -> str | None:
         return untranslated
     given = [key.removeprefix(PREFIX) for key in options if key.startswith(PREFIX)]
     return next((f"{PREFIX}{key}" for key in given if key not in _TRANSLATED and not _PACE.fullmatch(key)), None)
+
+
+def followed_instead(option: str) -> str:
+    """What to do about an option that `java_client_option` has given."""
+    return _INSTEAD.get(option.removeprefix(PREFIX).partition(" ")[0], "leave it out")
 
 
 def _jaas(config: str, name: str) -> str | None:

@@ -15,6 +15,7 @@ case, with two 2 and 5 ms. A partition that is waited for stays where it is as l
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
@@ -67,7 +68,7 @@ _REFUSALS: Final = (
 
 
 class TopicWatch:
-    """What a source reads of one cluster; used by one thread.
+    """What a source reads of one cluster; used by one thread, but for `leave`.
 
     Calls raise `LogUnavailableError` where brokers do not answer or a topic that is named is not there, and
     `LogConfigError` where they refuse; both after so many `attempts`.
@@ -92,6 +93,7 @@ class TopicWatch:
         self._name = f"topics like {topics.pattern}" if isinstance(topics, re.Pattern) else ", ".join(sorted(topics))
         self._attempts = max(1, attempts)
         self._pause_s = pause_s
+        self._is_left = threading.Event()
         self._last_error = LastError(settings)
         self._places: frozenset[Place] | None = None
         self._asked_s = 0.0
@@ -149,6 +151,10 @@ class TopicWatch:
             raise self._error(error, "cannot be waited for") from error
         return False
 
+    def leave(self) -> None:
+        """Has calls that fail not be tried again; for any thread."""
+        self._is_left.set()
+
     def close(self) -> None:
         """Ends its connections."""
         self._consumer.close()
@@ -163,9 +169,9 @@ class TopicWatch:
                 return found
             except KafkaException as error:
                 self._places = None
-                if attempt == self._attempts:
+                if attempt == self._attempts or self._is_left.is_set():
                     raise self._error(error, what) from error
-            time.sleep(self._pause_s)
+            self._is_left.wait(self._pause_s)
         raise AssertionError("unreachable")
 
     def _error(self, error: KafkaException, what: str) -> LogUnavailableError | LogConfigError:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlparse
 
-from freshet.logstore.kafka.java_options import java_client_option
+from freshet.logstore.kafka.java_options import followed_instead, java_client_option
 from freshet.pipeline.config.model import FILE_OPTIONS, PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.postgres_rules import ON_SPARK
 from freshet.pipeline.decode.planning import (
@@ -46,7 +46,7 @@ def local_problems(config: PipelineConfig) -> Iterator[Problem]:
         option = java_client_option(revealed(source.kafka or {}))
         if option is not None:
             key = option.partition(" ")[0]
-            text = f"only the Java client knows {option}: leave it out or say it as librdkafka can, {REMEDY}"
+            text = f"{option} is not followed without Spark: {followed_instead(option)}, {REMEDY}"
             yield Problem((*key_path, "kafka", key), text)
         if source.files is not None and (scheme := _scheme(source.files.path)) not in REACHED:
             text = f"only Hadoop's file systems read files at {scheme}: name a local folder or s3://, {REMEDY}"

@@ -49,6 +49,9 @@ EXIT_CODES: Final = (
 GARBAGE_THRESHOLDS: Final = (50_000, 20, 100)
 """Of Python's collector: with its own, a fifth of a start is spent looking at modules that are there to stay."""
 
+_STREAMS: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
+"""By their numbers."""
+
 _STYLE: Final[dict[str, Any]] = {
     "rich_markup_mode": "markdown",  # which joins the lines of a paragraph
     "pretty_exceptions_enable": False,
@@ -122,8 +125,19 @@ class _ShownText(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
+def _open_standard_streams() -> None:
+    """Opens those that were closed for us: files of ours would get their numbers, and be written to by what prints."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < len(_STREAMS):
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, (name, mode) in enumerate(_STREAMS.items()):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode))  # noqa: SIM115 - to the end of the process
+
+
 def main() -> None:
     """Entry point of the command: errors become one message and an exit code."""
+    _open_standard_streams()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_ShownText())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, Final
 
@@ -41,7 +41,8 @@ def report_failure(error: Exception, arguments: Sequence[str]) -> int:
     complain(f"{kind_of(error)}: {text}")
     facts = failure_facts(error, text)
     if _AS_JSON in arguments or _has_value(arguments, _PROGRESS):
-        say(json_line(facts))
+        with suppress(BrokenPipeError):  # which may be what is reported
+            say(json_line(facts))
     elif _has_value(arguments, _FORMAT):
         print(json_line(facts), file=sys.stderr, flush=True)
     return exit_code_of(error)

@@ -20,11 +20,15 @@ _LEFT: Final = "<"
 _OURS: Final = "freshet: "
 _RIGHT: Final = ">"
 _IN_UTC: Final = "(UTC)"
+_NO_READER: Final = "the program that read standard output has ended; run again with one that stays, or into a file"
 
 
 def say(text: str) -> None:
     """A line on standard output, at once; by one write, so that lines of several threads do not mix."""
-    print(f"{printable_lines(text)}\n", end="", flush=True)
+    try:
+        print(f"{printable_lines(text)}\n", end="", flush=True)
+    except BrokenPipeError as error:
+        raise BrokenPipeError(error.errno, _NO_READER) from error
 
 
 def complain(text: str) -> None:

@@ -41,7 +41,7 @@ def entangled_folders(config: PipelineConfig) -> Iterator[Problem]:
         if source.files is None:
             continue
         key_path = ("sources", index, "files")
-        path = _folder(source.files.path)
+        path = _folder(source.files.path, is_pattern=True)
         # Spark reads the files of the folder itself; what else a pattern may match is not known.
         is_pattern = glob.has_magic(source.files.path)
         is_deep = source.files.options.get(_RECURSIVE, "").lower() == "true" and not is_pattern
@@ -75,13 +75,15 @@ def _shown(folder: PurePosixPath | None) -> str:
     return text if text.startswith("/") else text.replace(":/", "://", 1)
 
 
-def _folder(text: str) -> PurePosixPath | None:
-    """The folder, up to the first part with a wildcard; below the name of its store where it is not on a local disk."""
+def _folder(text: str, *, is_pattern: bool = False) -> PurePosixPath | None:
+    """The folder, of a pattern up to the first part with a wildcard; below the name of its store where it is not on a
+    local disk."""
     parsed = urlparse(text)
     if parsed.scheme not in ("", "file") and not parsed.netloc:
         return None
     parts = PurePosixPath(unquote(parsed.path) if parsed.scheme else text).parts
-    plain = next((index for index, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    wild = (index for index, part in enumerate(parts) if is_pattern and glob.has_magic(part))
+    plain = next(wild, len(parts))
     folder = PurePosixPath(*parts[:plain])
     if parsed.scheme in ("", "file"):
         return folder

@@ -91,6 +91,9 @@ def parsed_offsets(text: str, place: str) -> PlannedOffsets:
         settings = orjson.loads(lines[0].strip() or b"{}")
         if not isinstance(settings, dict):
             raise ValueError(lines[0])
+        for each in lines[1:]:
+            if each != _NONE and not isinstance(orjson.loads(each), dict):
+                raise ValueError(each)
     except (IndexError, ValueError) as error:
         raise damaged(place) from error
     if str((settings.get("conf") or {}).get("spark.sql.streaming.queryEvolution.enableSourceEvolution")) == "true":

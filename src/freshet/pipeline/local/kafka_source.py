@@ -70,7 +70,8 @@ def kafka_source(config: SourceConfig, folder: WritableCheckpoint, index: int) -
 
 
 class KafkaSource:
-    """A `Source` and `RangeSource` of Kafka; used by the thread of its query alone."""
+    """A `Source` and `RangeSource` of Kafka; used by the thread of its query alone, but for
+    `leave`."""
 
     def __init__(
         self,
@@ -156,6 +157,10 @@ class KafkaSource:
             time.sleep(min(timeout_s, _TOO_LITTLE_S))
             return self._is_delayed
         return self._watch.wait(starts, timeout_s)
+
+    def leave(self) -> None:
+        """`PatientSource.leave`."""
+        self._watch.leave()
 
     def close(self) -> None:
         """`Source.close`."""

@@ -33,8 +33,9 @@ from uuid import uuid4
 import orjson
 
 from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.errors.failure import is_retryable
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.source import Source, Span
+from freshet.pipeline.local.source import PatientSource, Source, Span
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
 from freshet.pipeline.local.trigger import Trigger, WallClock
 from freshet.pipeline.query.driver.engine import Engine, MicroBatch
@@ -151,6 +152,9 @@ class LocalQuery:
     def stop(self) -> None:
         """Ends the query after the batch that runs; may be called from any thread, and more than once."""
         self._ends.set()
+        for source in self._sources:
+            if isinstance(source, PatientSource):
+                source.leave()
 
     def run(self) -> None:
         """Runs batches until `stop`, or until all is read that was there (`available_now`); raises what failed. Closes
@@ -169,7 +173,7 @@ class LocalQuery:
                 if self._run_batch():
                     was_called = False
                     self._pause_until(self._trigger.next_ms(begun_ms))
-                elif self._trigger.available_now:
+                elif self._trigger.available_now or self._ends.is_set():
                     return
                 else:
                     if was_called:  # for what a source cannot give yet
@@ -215,9 +219,15 @@ class LocalQuery:
             self.reach(BatchPoint.PLANNED)
 
     def _look(self, number: int) -> list[str | None] | None:
-        """Where each source ends in a batch that is not planned yet; None where nothing is new."""
+        """Where each source ends in a batch that is not planned yet; None where nothing is new, or where one does not
+        answer while the query is to end, which no answer could keep from it."""
         known = self._known(number)
-        found = [source.latest(self._start(number, index)) for index, source in enumerate(self._sources)]
+        try:
+            found = [source.latest(self._start(number, index)) for index, source in enumerate(self._sources)]
+        except Exception as error:
+            if self._ends.is_set() and is_retryable(error):
+                return None
+            raise
         ends = [old if new is None else new for new, old in zip(found, known, strict=True)]
         return None if ends == known else ends
 

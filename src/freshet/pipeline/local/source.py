@@ -65,6 +65,14 @@ class NewsSource(Protocol):
         table."""
 
 
+@runtime_checkable
+class PatientSource(Protocol):
+    """One that asks several times where nobody answers."""
+
+    def leave(self) -> None:
+        """Has what is asked now be the last time; called from any thread."""
+
+
 ReadSource: TypeAlias = RangeSource | PieceSource
 Span: TypeAlias = tuple[str | None, str | None]
 """Start and end of a source in a batch; `MicroBatch.frame` has one for each. The end is None where the source has given
