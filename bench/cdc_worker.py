@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
 from bench.freshet_worker import serve
+from bench.measure import warm_ms
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.spark_pipeline import spark_runner
@@ -46,8 +47,8 @@ class Worker:
         reported: list[Progress] = []
         started = time.perf_counter()
         spark_runner(self.spark, load_pipelines([Path(path)]), on_progress=reported.append).run()
-        times = [each.batch_ms for each in reported]
-        return {"seconds": time.perf_counter() - started, "batch_ms": statistics.median(times[-WARM_BATCHES:])}
+        batches = [(each.report.read_count, each.batch_ms) for each in reported[-WARM_BATCHES:]]
+        return {"seconds": time.perf_counter() - started, "batch_ms": warm_ms(batches)}
 
     def floor(self, bootstrap: str, topic: str, batch_records: str = "") -> dict[str, object]:
         """Seconds of a query that only counts, and the median milliseconds of its batches."""

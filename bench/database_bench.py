@@ -14,7 +14,6 @@ without it each run is a process, and its processor time is named.
 from __future__ import annotations
 
 import resource
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ import yaml
 from bench.cdc_records import columns_of, produce
 from bench.database_records import TABLES, produce_database
 from bench.local_bench import progress_of, run_to_the_end
-from bench.measure import Answer, Contestant, measure, report
+from bench.measure import Answer, Contestant, measure, report, warm_ms
 from bench.peers import Peer
 from bench.results import Results
 from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
@@ -88,8 +87,8 @@ class _Processes:
         before_s = _children_s()
         seconds, _ = run_to_the_end(path, "local")
         used_s = _children_s() - before_s
-        times = [line["batch_ms"] for line in progress_of(path) if line.get("records")]
-        return {"seconds": seconds, "batch_ms": statistics.median(times[1:] or times), "used_s": used_s}
+        batches = [(line["records"], line["batch_ms"]) for line in progress_of(path) if line.get("records")]
+        return {"seconds": seconds, "batch_ms": warm_ms(batches), "used_s": used_s}
 
     def close(self) -> None:
         pass

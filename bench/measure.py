@@ -106,5 +106,13 @@ def _is_slow(series: Sequence[float], everyone: Sequence[Sequence[float]]) -> bo
     )
 
 
+def warm_ms(batches: Sequence[tuple[int, float]]) -> float:
+    """The median milliseconds of batches, each with its records: without the first, and the rest that is left over, by
+    whose compaction it may be the longest of all."""
+    most = max(records for records, _ in batches)
+    whole = [ms for records, ms in batches if 2 * records >= most]
+    return statistics.median(whole[1:] or whole)
+
+
 def _round(number: int) -> str:
     return f"warm {number}" if number else "cold"

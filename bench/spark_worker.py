@@ -170,7 +170,7 @@ def _create(folder: str, workload: Workload) -> Table:
 
 
 def _count_only(frame: DataFrame, table: Table) -> None:
-    tasks = TaskPlan(shuffle_partitions=2, parallelism=2)
+    tasks = TaskPlan(tasks_max=2, parallelism=2)
     routing = route_rows(frame, table.schema, table.options, tasks, is_rescaled=False)
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

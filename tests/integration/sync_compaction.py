@@ -49,7 +49,7 @@ KEPT = "changelog-producer: lookup, snapshot.num-retained.min: 1000, snapshot.nu
 
 
 def background_of(progress: list[Progress]) -> list[dict[str, Any]]:
-    return [progress_facts(each)["background"] for each in progress]
+    return [progress_facts(each, 0)["background"] for each in progress]
 
 
 def units(world: SyncWorld, name: str) -> int:
