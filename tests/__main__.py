@@ -143,9 +143,8 @@ def _become(part: str, session: pytest.Session, items: list[pytest.Item], output
     config = session.config
     if config.cache is not None:
         config.cache._cachedir = _cache_of(config, part)
-    if part != REST:  # which takes longest, and would run alone in the end
+    if output is not None:  # those whose output comes later have a lower priority than the first
         os.nice(5)
-    if output is not None:
         capture = config.pluginmanager.getplugin("capturemanager")
         capture.stop_global_capturing()  # its files are those of the process that collected
         os.dup2(output.fileno(), sys.stdout.fileno())
