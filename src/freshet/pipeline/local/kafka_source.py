@@ -70,8 +70,7 @@ def kafka_source(config: SourceConfig, folder: WritableCheckpoint, index: int) -
 
 
 class KafkaSource:
-    """A `Source` and `RangeSource` of Kafka; used by the thread of its query alone, but for
-    `leave`."""
+    """A `Source` and `RangeSource` of Kafka; used by the thread of its query alone, but for `leave`."""
 
     def __init__(
         self,
