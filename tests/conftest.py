@@ -38,7 +38,10 @@ os.environ.update(VARIABLES)
 # Tables of tests name folders of their own, below that for temporary files, for what is kept on the local disk.
 os.environ.setdefault(LOCAL_DIRS, f"{tempfile.gettempdir()}{os.pathsep}/tmp")
 
-ROOMS = {Path(__file__).parent / name: name for name in ("integration", "storage")}
+TESTS = Path(__file__).parent
+ROOMS = {TESTS / name: name for name in ("integration", "storage")} | {
+    TESTS / "pipeline" / name: "local" for name in ("local", "postgres", "running", "sync")
+}
 """Folders whose tests have a marker of this name: they run in a process of their own."""
 MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_broker": "kafka"}
 """The marker of tests with a fixture: it says in which process they run."""

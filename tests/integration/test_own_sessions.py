@@ -1,7 +1,7 @@
 """Runs the suites that need a Spark session of their own, with the jars of its Kafka source, in processes of theirs
 beside one broker.
 
-A few tests of each suite are in every run, the others are slow.
+A few tests of each suite are in every run of CI, the others are drawn: each process takes 12 to 28 s of CPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Suite(NamedTuple):
 
     files: tuple[str, ...]
     quick: str
-    """Chooses what every run has, as `-k` of pytest does."""
+    """Chooses what every run of CI has, as `-k` of pytest does."""
 
 
 SUITES = {
@@ -62,7 +62,7 @@ def run(suite: Suite, chosen: str, broker: ForeignBroker, minutes: Mapping[str, 
 
 
 @pytest.mark.always("crossing: Kafka", "crossing: sync")
-@pytest.mark.few(1)
+@pytest.mark.slow
 @SUITE
 def test_the_quick_ones(suite: Suite, kafka_broker: ForeignBroker) -> None:
     run(suite, suite.quick, kafka_broker, {})
