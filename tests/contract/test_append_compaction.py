@@ -15,9 +15,8 @@ from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import EntryKind
 from tests.kit.paimon_judge import PaimonJudge
-from tests.kit.quick import some_now
 
-pytestmark = pytest.mark.judge
+pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.always("judges")]
 
 COLUMNS = {"n": "BIGINT", "v": "STRING"}
 
@@ -33,7 +32,7 @@ def bytes_written(location: str) -> dict[FileSource | None, int]:
     return sizes
 
 
-@pytest.mark.parametrize("target", some_now(["40 kb", "256 mb"]))
+@pytest.mark.parametrize("target", ["40 kb", "256 mb"])
 def test_bytes_rewritten_by_compaction(tmp_path: Path, paimon: PaimonJudge, target: str) -> None:
     options = {"bucket": "1", "bucket-key": "n", "target-file-size": target, "snapshot.num-retained.min": "1000"}
     judge = paimon.create_table(tmp_path / "paimon", COLUMNS, options=options)

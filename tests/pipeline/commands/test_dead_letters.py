@@ -54,7 +54,7 @@ def jobs() -> Jobs:
     return local_jobs()
 
 
-@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.fixture(params=["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])])
 def any_jobs(request: pytest.FixtureRequest) -> Jobs:
     return local_jobs() if request.param == "local" else SparkJobs(request.getfixturevalue("spark"))
 
@@ -218,9 +218,6 @@ def envelope(number: int, total: object, table: str) -> bytes:
     return json.dumps(change("c", None, {"id": number, "total": total}, table=table)).encode()
 
 
-@pytest.mark.parametrize(
-    "any_jobs", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])], indirect=True
-)
 def test_sources_that_share_a_topic_each_take_the_letters_of_their_table(
     dead: Table, any_jobs: Jobs, tmp_path: Path
 ) -> None:
