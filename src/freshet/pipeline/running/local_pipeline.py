@@ -19,10 +19,9 @@ from freshet.pipeline.exceptions import PipelineError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.job import LocalJob
-from freshet.pipeline.local.local_query import LocalQuery
+from freshet.pipeline.local.local_query import LocalQuery, Trigger
 from freshet.pipeline.local.source import AnySource
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
-from freshet.pipeline.local.trigger import Trigger
 from freshet.pipeline.local.worker_processes import Caught
 from freshet.pipeline.local.workers import WorkerPool
 from freshet.pipeline.query.driver.engine import MicroBatch
