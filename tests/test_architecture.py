@@ -143,7 +143,7 @@ OWNERS = {
     "tomllib": ["pipeline/spark/jars.py"],
     "typer": ["pipeline/commands/"],
     "rich": ["pipeline/commands/"],
-    "prometheus_client": ["pipeline/running/metrics.py", "pipeline/running/metrics_server.py"],
+    "prometheus_client": ["pipeline/running/metrics.py"],
     "testcontainers": [],
 }
 

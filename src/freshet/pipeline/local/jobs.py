@@ -13,9 +13,9 @@ from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
-from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.job import LocalJob
 from freshet.pipeline.local.source import Piece
+from freshet.pipeline.local.workers import LocalEngine
 from freshet.pipeline.query.driver.direct_reads import DirectReads
 from freshet.pipeline.query.driver.jobs import RecordParts, decoded_table
 from freshet.pipeline.query.driver.one_table import OneTable

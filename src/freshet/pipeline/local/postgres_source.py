@@ -34,8 +34,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy
-from freshet.pipeline.local.postgres_going_on import known_quiet, quiet_name
-from freshet.pipeline.local.postgres_offset import PostgresOffset
+from freshet.pipeline.local.postgres_offset import PostgresOffset, known_quiet, quiet_name
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
 from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.source import Piece
@@ -91,7 +90,7 @@ def postgres_source(
     lake_key: Collection[str] = (),
     targets: LakeTargets = LakeTargets(),  # noqa: B008 - it is frozen
 ) -> PostgresSource:
-    """The source of a pipeline file; `lake_key`: see `postgres_going_on`."""
+    """The source of a pipeline file; `lake_key`: see `postgres_offset`."""
     assert config.postgres is not None, "the source is a database"
     return PostgresSource(config.postgres, config.unavailable_value_placeholder, folder, index, held, lake_key, targets)
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from psycopg import pq, sql
 from pyarrow import csv
 
-from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
+from freshet.pipeline.postgres.copy_state import Bound
 
 PIECE_BYTES: Final = 8 * 2**20
 _WAITS: Final = 0

@@ -26,9 +26,8 @@ from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.postgres.change_records import NOWHERE, ChangeRecords
 from freshet.pipeline.postgres.chunk_reader import ChunkReader
-from freshet.pipeline.postgres.copied_chunks import Bound, CopyProgress, Places
 from freshet.pipeline.postgres.copied_table import CopiedColumn, CopiedTable
-from freshet.pipeline.postgres.copy_state import TableName
+from freshet.pipeline.postgres.copy_state import Bound, CopyProgress, Places, TableName
 from freshet.pipeline.postgres.row_texts import NOT_SENT, row_at
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
 from freshet.pipeline.postgres.server import ServerPlace

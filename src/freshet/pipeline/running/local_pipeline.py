@@ -17,13 +17,12 @@ from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.job import LocalJob
 from freshet.pipeline.local.local_query import LocalQuery, Trigger
 from freshet.pipeline.local.source import AnySource
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.local.worker_processes import Caught
-from freshet.pipeline.local.workers import WorkerPool
+from freshet.pipeline.local.workers import LocalEngine, WorkerPool
 from freshet.pipeline.query.driver.engine import MicroBatch
 from freshet.pipeline.query.driver.jobs import decoded_table
 from freshet.pipeline.query.driver.query_run import QueryRun
@@ -175,7 +174,7 @@ def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCh
 
         return kafka_source(source, checkpoint, index)
     if source.postgres is not None:
-        from freshet.pipeline.local.postgres_going_on import lake_key
+        from freshet.pipeline.local.postgres_offset import lake_key
         from freshet.pipeline.local.postgres_source import postgres_source
 
         if isinstance(config, SyncPipelineConfig):

@@ -9,7 +9,7 @@ from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.decode.outcomes import SeenTable, Tally
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.identity.first_tables import after_batch, carried_text, first_tables
+from freshet.pipeline.query.driver.batch_check import after_batch, carried_text, first_tables
 
 ORDERS, USERS = SourceTable("shop", "public", "orders"), SourceTable("shop", "public", "users")
 SHIPS = SourceTable("shop", "", "ships")  # MySQL and MariaDB have no schema
