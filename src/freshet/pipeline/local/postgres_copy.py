@@ -26,7 +26,6 @@ from freshet.pipeline.identity.checkpoint_offsets import OFFSETS
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChunkOfTable
 from freshet.pipeline.local.postgres_tables import CopiedTables
-from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction
 from freshet.pipeline.postgres.copied_block import CopiedRows
 from freshet.pipeline.postgres.copied_table import CopiedTable
@@ -35,6 +34,7 @@ from freshet.pipeline.postgres.copy_state import Chunk, CopyProgress, CopyState,
 from freshet.pipeline.postgres.lsn import lsn_of, lsn_text
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.shared_snapshot import SharedSnapshot
+from freshet.pipeline.postgres.table_form import SourceCatalog
 from freshet.pipeline.postgres.transactions import TransactionSnapshot
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue

@@ -38,7 +38,6 @@ from freshet.pipeline.local.postgres_offset import PostgresOffset, known_quiet, 
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
 from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.source import Piece
-from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction, keys_have_moved, transactions_of, weights_of
 from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.lsn import lsn_text
@@ -58,7 +57,7 @@ from freshet.pipeline.postgres.slots import (
     slot_named,
 )
 from freshet.pipeline.postgres.spilled_messages import runs_of
-from freshet.pipeline.postgres.table_form import TableForm
+from freshet.pipeline.postgres.table_form import SourceCatalog, TableForm
 from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Positions, Relation, relations_in
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue

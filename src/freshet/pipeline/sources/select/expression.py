@@ -33,7 +33,6 @@ from pyspark.sql import Column, SparkSession
 
 from freshet._frozen import Frozen
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.expressions.arithmetic import DIVISION, OUT_OF_RANGE
 
 _CAST_FUNCTIONS: Final = frozenset({
     "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "date", "timestamp", "binary",
@@ -56,6 +55,8 @@ _TOTAL: Final = frozenset({
 _ARITHMETIC: Final = frozenset({"Add", "Subtract", "Multiply"})
 _DIVISIONS: Final = frozenset({"Divide", "IntegralDivide", "Remainder", "Pmod"})
 _INDEXED: Final = frozenset({"GetArrayItem", "ElementAt", "Elt"})
+OUT_OF_RANGE: Final = "a number out of range"
+DIVISION: Final = "a division by zero"
 NO_INDEX: Final = "an index that is not there"
 _DECIMAL_MAX: Final = 38
 
