@@ -4,8 +4,8 @@
 
 Prints a JSON line per batch of rows: when it came and how many there are, the newest change, and what the rows add to
 the number of rows and to the sum of their changes, as a row that goes takes away what it brought. SIGTERM ends it; then
-`OUT` is an Arrow file of all rows in the order in which they came, with the moment of each (`_SEEN_US`):
-it is looked at afterwards: folded, compared, and how long it took.
+`OUT` is an Arrow file of all rows in the order in which they came, with the moment of each (`_SEEN_US`).
+The demo looks at those rows afterwards: folded, compared, and how long they took.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class BatchCheck:
         but = f" but this: {'; '.join(emptied)}" if emptied else ""
         self._refuse_unaccounted(result, micro_batch_id, but)
         try:
-            first = after_batch(self._first_tables(last), result.tables)
+            first = tables_after(self._first_tables(last), result.tables)
         except StoppedByRecordError:
             self.discard(result, tables)
             raise
@@ -147,7 +147,7 @@ def refuse_unread(result: TaskResult, ranges: Ranges, *, pipeline: str, micro_ba
 
 
 def first_tables(text: str | None) -> FirstTables:
-    """What the history carries."""
+    """The first tables that the history carries."""
     document = orjson.loads(text) if text else {}
     return {int(index): SourceTable(*table) for index, table in document.items()}
 
@@ -157,8 +157,8 @@ def carried_text(tables: FirstTables) -> str | None:
     return orjson.dumps({str(index): list(tables[index]) for index in sorted(tables)}).decode() if tables else None
 
 
-def after_batch(known: FirstTables, seen: Iterable[SeenTable]) -> FirstTables:
-    """The tables once a batch is committed; raises `StoppedByRecordError` where a source has a second one."""
+def tables_after(known: FirstTables, seen: Iterable[SeenTable]) -> FirstTables:
+    """The first tables once a batch is committed; raises `StoppedByRecordError` where a source has a second one."""
     found: dict[int, SeenTable] = {}
     for each in sorted(seen):
         first = known.get(each.source_index)
