@@ -143,7 +143,7 @@ OWNERS = {
     "tomllib": ["pipeline/spark/jars.py"],
     "typer": ["pipeline/commands/"],
     "rich": ["pipeline/commands/"],
-    "prometheus_client": ["pipeline/running/metrics.py", "pipeline/running/metrics_server.py"],
+    "prometheus_client": ["pipeline/running/metrics.py"],
     "testcontainers": [],
 }
 
@@ -742,7 +742,7 @@ GOOD = [
     (crossed_borders, "pipeline/x.py", "from freshet.storage.scan.table_scan import TableScan"),
     (crossed_borders, "logstore/x.py", "from freshet.storage.model.split import Split"),
     (wrong_layers, "storage/write/x.py", "from freshet.storage.merge.chosen_row import Deduplicate"),
-    (wrong_layers, "pipeline/query/driver/x.py", "from freshet.pipeline.identity.replays import is_same_input"),
+    (wrong_layers, "pipeline/query/driver/x.py", "from freshet.pipeline.identity.batch_identity import is_same_input"),
     (foreign_owners, "storage/files/parquet/reader.py", "import pyarrow.parquet as pq"),
     (known_formats, "storage/files/formats.py", "from freshet.storage.files.parquet.reader import ParquetReader"),
     (known_formats, "storage/merge/x.py", "from freshet.storage.files.file_format import FileReader"),

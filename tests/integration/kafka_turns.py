@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
-from freshet.pipeline.local.checkpoint_log import CONF
+from freshet.pipeline.local.stream_checkpoint import CONF
 from freshet.storage.model.snapshot import CommitKind
 from tests.integration.source_world import World
 from tests.kit.compacted_topic import offsets_there, produce_compacted

@@ -23,7 +23,7 @@ from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.runner import Runner
-from freshet.pipeline.running.spark_jobs import SparkJobs
+from freshet.pipeline.running.spark_pipeline import SparkJobs
 from freshet.pipeline.sync.resume import Resumed, resume_table
 from freshet.storage.table import Table
 from tests.kit.dying_runs import engine_of

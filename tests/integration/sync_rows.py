@@ -14,7 +14,7 @@ import pytest
 from freshet.pipeline.commands.replaying import plan_replay_of_many, run_replay_of_many
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.query.driver.table_commit import TableCommit
-from freshet.pipeline.running.spark_jobs import SparkJobs
+from freshet.pipeline.running.spark_pipeline import SparkJobs
 from tests.integration.source_world import SyncWorld
 from tests.kit.schema_registry import SchemaRegistry
 from tests.kit.source_database import Row

@@ -24,10 +24,8 @@ from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, LocalCheckpoint
 from freshet.pipeline.local.batch_calls import PackedToPacked, PackedToResults, PiecesToPacked, PiecesToResults
-from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.job import LocalJob
-from freshet.pipeline.local.jobs import LocalJobs
-from freshet.pipeline.local.workers import WorkerPool
+from freshet.pipeline.local.workers import LocalEngine, WorkerPool
 from freshet.pipeline.query.driver.batch_report import BatchReport
 from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.query.driver.engine import MicroBatch
@@ -38,6 +36,7 @@ from freshet.pipeline.query.driver.table_setup import open_or_create, with_table
 from freshet.pipeline.query.task.batch_work import BatchWork, RecordWork
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.kept_value import KeptValue
+from freshet.pipeline.running.local_pipeline import LocalJobs
 from freshet.storage.table import Table
 
 PARALLELISM: Final = 2

@@ -25,7 +25,7 @@ from tests.kit.installations import ROOT, checkout
 
 WAYS: Final = {
     "none": "from freshet import Catalog; print(Catalog)",
-    "kafka": "import confluent_kafka; from freshet.pipeline.local.engine import LocalEngine; print(LocalEngine)",
+    "kafka": "import confluent_kafka; from freshet.pipeline.local.workers import LocalEngine; print(LocalEngine)",
     "postgres": "import psycopg; import freshet.pipeline.postgres; print(psycopg.__version__)",
     "spark": "import pyspark; from freshet import table_sink; print(pyspark.__version__)",
     "all": "import pyspark, confluent_kafka, rocksdict; from freshet import register; print(register)",

@@ -19,12 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from freshet.pipeline.decode.event_times import EventTimes
+from freshet.pipeline.decode.outcomes import EventTimes
 from freshet.pipeline.query.driver.batch_report import BatchReport
 from freshet.pipeline.query.wire.read_count import ReadCount
 from freshet.pipeline.query.wire.task_result import TaskResult
-from freshet.pipeline.running.metrics import FreshetCollector, KeptLook, registry_of
-from freshet.pipeline.running.metrics_server import serving
+from freshet.pipeline.running.metrics import FreshetCollector, KeptLook, registry_of, serving
 from freshet.pipeline.running.pipeline_status import PipelineStatus
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.run_note import RunState

@@ -21,7 +21,7 @@ from freshet.pipeline.decode.carriers import restore_array
 from freshet.pipeline.decode.convert.decimals import CONNECT_DECIMAL
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.outcomes import TAG, TAG_DATA
-from freshet.pipeline.sync.many_plan import ManyPlan
+from freshet.pipeline.sync.table_decoding import ManyPlan
 from freshet.storage.model.sql_type import parse_sql_type
 from tests.kit.schema_registry import SchemaRegistry
 from tests.pipeline.avro_records import AvroTopic, avro_change, avro_pipeline, connect, envelope_of, record_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from freshet.jobs.demo.reader import SEEN_COLUMN
-from freshet.jobs.demo.shown_rows import SentChanges, ShownRowsError, emitted_twice, folded, latencies
+from freshet.jobs.demo.reader import SEEN_COLUMN, SentChanges, ShownRowsError, emitted_twice, folded, latencies
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 
 

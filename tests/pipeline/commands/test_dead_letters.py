@@ -19,7 +19,7 @@ from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError,
 from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.query.driver.jobs import Jobs
 from freshet.pipeline.query.driver.table_setup import open_or_create
-from freshet.pipeline.running.spark_jobs import SparkJobs
+from freshet.pipeline.running.spark_pipeline import SparkJobs
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import StorageError
 from tests.kit.engine import local_jobs

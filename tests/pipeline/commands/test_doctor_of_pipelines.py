@@ -15,8 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.pipeline.checks import machine
-from freshet.pipeline.commands import local_running
+from freshet.pipeline.commands import doctor, local_running
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.local.workers import WorkerPool
 from freshet.pipeline.running.pipeline_findings import PIPELINE_RULES, PipelineFacts, Topics
@@ -232,7 +231,7 @@ def test_brokers_that_are_away_hide_nothing(pipeline: Pipeline) -> None:
 
 def test_machines(pipeline: Pipeline, freshet: Freshet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "java", "11.0.2")))
-    monkeypatch.setattr(machine, "requires_of", lambda name: ["pyarrow<22,>=20; extra == 'x'", "numpy>=2", "none>=1"])
+    monkeypatch.setattr(doctor, "requires_of", lambda name: ["pyarrow<22,>=20; extra == 'x'", "numpy>=2", "none>=1"])
     pipeline.put({"id": 1, "n": 1})
     pipeline.run()
     found = freshet("doctor", tmp_path / "w", "--json").facts["findings"]
@@ -248,7 +247,7 @@ def test_machines(pipeline: Pipeline, freshet: Freshet, tmp_path: Path, monkeypa
     [(">=2,<3", {"2": True, "2.9.1": True, "3.0": False, "1.9": False}), (">1.5,<=2.0", {"1.5.0": False, "2": True})],
 )
 def test_bounds(bounds: str, versions: dict[str, bool]) -> None:
-    assert {version: machine._fits(version, bounds) for version in versions} == versions
+    assert {version: doctor._fits(version, bounds) for version in versions} == versions
 
 
 def test_tables_that_are_set_apart(pipeline: Pipeline) -> None:

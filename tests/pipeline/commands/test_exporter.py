@@ -21,7 +21,7 @@ from freshet.pipeline.commands.publishing import address_of
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.local.workers import WorkerPool
-from freshet.pipeline.running import metrics_server
+from freshet.pipeline.running import metrics
 from freshet.pipeline.running.progress import PipelineState
 from freshet.pipeline.running.restarts import Restart
 from freshet.pipeline.running.run_note import STATUS_FILE
@@ -178,7 +178,7 @@ def test_two_pipelines_of_a_run_do_not_mix(freshet: Freshet, path: Path, monkeyp
     one = pipeline_file(path.parent, "a", "metrics: {port: 0}\n")
     other = pipeline_file(path.parent, "b", 'metrics: {port: 0, host: "localhost"}\n')
     said: list[str] = []
-    serving = metrics_server.serving
+    serving = metrics.serving
 
     def noted(*arguments: Any, **named: Any) -> Any:
         return _Noted(serving(*arguments, **named), said)
@@ -188,7 +188,7 @@ def test_two_pipelines_of_a_run_do_not_mix(freshet: Freshet, path: Path, monkeyp
         return WorkerPool(0)
 
     monkeypatch.setattr(local_running, "WorkerPool", forked)
-    monkeypatch.setattr(metrics_server, "serving", noted)
+    monkeypatch.setattr(metrics, "serving", noted)
     freshet.good("run", one, other, "--progress", "json")
     for text, name in zip(said, ("b", "a"), strict=True):  # the address that was opened last is closed first
         found = samples_of(text)
@@ -250,7 +250,7 @@ def test_a_run_that_is_started_again_at_once_gets_its_port(path: Path) -> None:
     """The connections of the run before linger for a minute."""
     config, port = load_pipeline(path), 0
     for _ in range(2):
-        with metrics_server.serving_run([config], RunTotals(["a"], time.monotonic), ("127.0.0.1", port)) as (address,):
+        with metrics.serving_run([config], RunTotals(["a"], time.monotonic), ("127.0.0.1", port)) as (address,):
             port = int(address.removesuffix("/metrics").rpartition(":")[2])
             urllib.request.urlopen(address.replace("/metrics", "/live"), timeout=5).read()
 
@@ -266,7 +266,7 @@ def test_probes(path: Path) -> None:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    with metrics_server.serving_run([load_pipeline(path)], totals, ("127.0.0.1", 0)) as (address,):
+    with metrics.serving_run([load_pipeline(path)], totals, ("127.0.0.1", 0)) as (address,):
         assert answer(address, "ready") == (503, "a: starting\n")
         assert answer(address, "live")[0] == 200
         totals.look()

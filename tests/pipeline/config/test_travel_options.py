@@ -7,8 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshet.pipeline.config.stream_options import stream_options
-from freshet.pipeline.config.travel_options import ChangesBetween, Travel, between_of, check_travel, travel_of
+from freshet.pipeline.config.frame_options import (
+    ChangesBetween,
+    Travel,
+    between_of,
+    check_travel,
+    stream_options,
+    travel_of,
+)
 from freshet.pipeline.exceptions import InvalidRequestError
 
 TAGS = {"eom", "3", "t,1"}

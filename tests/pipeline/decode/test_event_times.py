@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.logstore.kafka.polled_records import TIMES_LOOKED_AT, PolledRecords
-from freshet.pipeline.decode.event_times import EventTimes, event_times, joined_times
-from freshet.pipeline.decode.outcomes import Tally
+from freshet.pipeline.decode.outcomes import EventTimes, Tally, event_times, joined_times
 from freshet.pipeline.decode.record_block import KafkaBlock
 from freshet.pipeline.query.wire.read_count import ReadCount
 

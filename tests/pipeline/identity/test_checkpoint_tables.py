@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table, table_sink
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
-from freshet.pipeline.identity.batch_calls import one_call, users_of
-from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
+from freshet.pipeline.identity.checkpoint_tables import CheckpointTables, one_call, users_of
 
 
 def created(folder: Path, name: str = "db.t", column: str = "id") -> Table:

@@ -15,8 +15,8 @@ from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint, WritableCheckpoint
 from freshet.pipeline.local import stream_checkpoint
+from freshet.pipeline.local.local_query import Trigger
 from freshet.pipeline.local.store_checkpoint import StoreCheckpoint, pipeline_checkpoint
-from freshet.pipeline.local.trigger import Trigger
 from tests.kit.s3_server import S3Place
 from tests.pipeline.local.counted import Counted, Once, mortal
 

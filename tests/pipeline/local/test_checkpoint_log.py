@@ -12,8 +12,13 @@ from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
 from freshet.pipeline.identity.checkpoint_offsets import finished_lines, unfinished_batch
 from freshet.pipeline.identity.checkpoint_owner import query_id_of
-from freshet.pipeline.local.checkpoint_log import CONF, SHUFFLE_PARTITIONS, first_offsets, parsed_offsets
-from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
+from freshet.pipeline.local.stream_checkpoint import (
+    CONF,
+    SHUFFLE_PARTITIONS,
+    StreamCheckpoint,
+    first_offsets,
+    parsed_offsets,
+)
 
 SPARKS = (
     'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795933688349,"conf":{"spark.sql.shuffle.partitions":"2",'

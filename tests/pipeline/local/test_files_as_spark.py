@@ -20,8 +20,7 @@ from freshet.pipeline.config.model import SourceConfig
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
 from freshet.pipeline.local.file_source import file_source
-from freshet.pipeline.local.local_query import LocalQuery
-from freshet.pipeline.local.trigger import Trigger
+from freshet.pipeline.local.local_query import LocalQuery, Trigger
 from freshet.pipeline.query.driver.engine import MicroBatch
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.task.file_lines import line_blocks

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from freshet.logstore.kafka.offset_range import OffsetRange
+from freshet.pipeline.config.starting_offsets import places_of
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.local.kafka_offsets import first_text, offsets_of, offsets_of_first, offsets_text
 from freshet.pipeline.local.kafka_plan import KafkaLimits, cut, is_too_little, limited, losses, planned_ranges
+from freshet.pipeline.local.kafka_source import first_text, offsets_of_first, offsets_text
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 
@@ -119,7 +120,7 @@ def test_offsets_are_in_the_order_of_their_hashes() -> None:
     assert offsets_text({("t", 16): 1, ("t", 1): 2, ("t", 0): 3}) == '{"t":{"0":3,"16":1,"1":2}}'
     assert offsets_text({("t", number): 0 for number in reversed(range(3))}) == '{"t":{"0":0,"1":0,"2":0}}'
     for count in (11, 12, 23, 24, 100):  # as many buckets as partitions, and more
-        numbers = list(offsets_of(offsets_text({("t", number): number for number in range(count)})))
+        numbers = list(places_of(offsets_text({("t", number): number for number in range(count)})))
         assert numbers == [("t", number) for number in range(count)]
 
 

@@ -17,8 +17,7 @@ from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
-from freshet.pipeline.local.local_query import BatchPoint, LocalQuery
-from freshet.pipeline.local.trigger import Trigger, WallClock
+from freshet.pipeline.local.local_query import BatchPoint, LocalQuery, Trigger, WallClock
 from freshet.pipeline.running.progress import ProgressHub
 from tests.pipeline.local.counted import Counted, Died, FakeClock, Once, count_of, mortal, offset
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshet.pipeline.local.path_patterns import is_pattern, matches, plain_name, spelled_out
+from freshet.pipeline.local.file_listing import is_pattern, matches, plain_name, spelled_out
 
 
 @pytest.mark.parametrize(

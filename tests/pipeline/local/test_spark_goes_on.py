@@ -20,9 +20,8 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import kind_of_text
 from freshet.pipeline.exceptions import PipelineFailedError, brief_reason
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
-from freshet.pipeline.local.checkpoint_log import CONF, SHUFFLE_PARTITIONS
-from freshet.pipeline.local.local_query import BatchPoint
-from freshet.pipeline.local.trigger import Trigger
+from freshet.pipeline.local.local_query import BatchPoint, Trigger
+from freshet.pipeline.local.stream_checkpoint import CONF, SHUFFLE_PARTITIONS
 from tests.pipeline.local.counted import Counted, Died, Once, mortal
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

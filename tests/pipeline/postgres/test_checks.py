@@ -18,7 +18,7 @@ from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError
 from freshet.pipeline.local import postgres_source
-from freshet.pipeline.local.postgres_going_on import going_on_problems
+from freshet.pipeline.local.postgres_offset import going_on_problems
 from freshet.pipeline.local.workers import WorkerPool
 from freshet.pipeline.postgres import receiver
 from freshet.pipeline.postgres.replication import ReplicationStream

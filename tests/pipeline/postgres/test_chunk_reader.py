@@ -13,9 +13,9 @@ from psycopg import errors
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.postgres import chunk_reader, copied_table
 from freshet.pipeline.postgres.chunk_reader import ChunkReader
-from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
-from freshet.pipeline.postgres.key_order import places_of_keys
+from freshet.pipeline.postgres.copy_rule import places_of_keys
+from freshet.pipeline.postgres.copy_state import Bound
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.shared_snapshot import ImportedSnapshot, SharedSnapshot
 from freshet.pipeline.postgres.source_types import LOOK_UP, TypesSeen, UserType

@@ -11,7 +11,7 @@ import pytest
 
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.local.local_query import BatchPoint, LocalQuery
-from freshet.pipeline.local.postgres_going_on import going_on_problems
+from freshet.pipeline.local.postgres_offset import going_on_problems
 from freshet.pipeline.sync.database_resync import planned_resync
 from tests.kit.pgbouncer import pgbouncer
 from tests.kit.postgres_proxy import postgres_proxy

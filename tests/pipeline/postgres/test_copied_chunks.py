@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from freshet.pipeline.postgres.copied_chunks import Chunk, CopyProgress
-from freshet.pipeline.postgres.copy_state import CopyState
+from freshet.pipeline.postgres.copy_state import Chunk, CopyProgress, CopyState
 from freshet.pipeline.postgres.transactions import TransactionSnapshot
 
 SEEN = TransactionSnapshot(10, 20, (10, 14))

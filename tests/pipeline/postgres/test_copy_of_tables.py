@@ -14,7 +14,7 @@ from freshet.pipeline.checks.postgres_reach import database_problems
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.local import postgres_copy, postgres_piece, postgres_source
 from freshet.pipeline.local.postgres_copy import TableCopy
-from freshet.pipeline.local.postgres_going_on import going_on_problems
+from freshet.pipeline.local.postgres_offset import going_on_problems
 from freshet.pipeline.postgres import copied_table
 from freshet.pipeline.postgres.copy_state import CopyState
 from tests.kit.postgres_source import PostgresSource

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.local.postgres_going_on import going_on_problems
+from freshet.pipeline.local.postgres_offset import going_on_problems
 from freshet.pipeline.sync.database_resync import planned_resync
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import ONE, Streamed

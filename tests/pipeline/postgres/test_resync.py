@@ -13,7 +13,7 @@ from freshet import Catalog
 from freshet.pipeline.commands.resume import resume, resync
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.local.local_query import BatchPoint, LocalQuery
-from freshet.pipeline.local.postgres_going_on import going_on_problems
+from freshet.pipeline.local.postgres_offset import going_on_problems
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.slots import drop_slot
 from freshet.pipeline.sync import database_resync

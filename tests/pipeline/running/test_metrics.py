@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshet.pipeline.decode.event_times import EventTimes
+from freshet.pipeline.decode.outcomes import EventTimes
 from freshet.pipeline.query.driver.batch_report import BatchReport
 from freshet.pipeline.query.wire.read_count import ReadCount
 from freshet.pipeline.query.wire.task_result import TaskResult

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.config.stream_options import stream_options
+from freshet.pipeline.config.frame_options import stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sources.stream_source import ChangeStreamReader
 from freshet.storage import exceptions

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet.pipeline.config.stream_options import stream_options
+from freshet.pipeline.config.frame_options import stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sources.batch_source import register
 from freshet.pipeline.spark.table_sink import table_sink

@@ -19,9 +19,8 @@ from freshet.pipeline.decode.record_block import KafkaBlock
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.query.wire.packed_rows import PackRule, unpacked
 from freshet.pipeline.sync.many_decoder import ManyDecoder
-from freshet.pipeline.sync.many_plan import NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.routes import Route, route_of
-from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
+from freshet.pipeline.sync.table_decoding import NOTHING, Held, ManyPlan, TableDecoding, nameless_plan, plan_table
 from freshet.storage.model.schema import TableSchema
 from tests.pipeline.records import Record, kafka_block, raw_batch, shown
 

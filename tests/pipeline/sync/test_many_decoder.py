@@ -13,7 +13,7 @@ from freshet.pipeline.decode.described_table import SAMPLE
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import error_of
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.sync.many_plan import HELD, NOTHING, ManyPlan
+from freshet.pipeline.sync.table_decoding import HELD, NOTHING, ManyPlan
 from tests.pipeline.records import Record, change
 from tests.pipeline.sync.change_records import (
     COLUMNS,

@@ -12,8 +12,8 @@ import pytest
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.sync_tables import SyncTables
+from freshet.pipeline.sync.table_decoding import ManyPlan
 from tests.kit.schema_registry import SchemaRegistry
 from tests.pipeline.avro_records import AvroTopic, avro_change, envelope_of, optional
 from tests.pipeline.binlog_records import canal

@@ -20,8 +20,8 @@ from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.query.driver.fitting_round import ROUNDS_MAX
 from freshet.pipeline.query.wire.packed_rows import unpacked
 from freshet.pipeline.sync.many_decoder import ManyDecoder
-from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.sync_tables import SyncTables
+from freshet.pipeline.sync.table_decoding import ManyPlan
 from freshet.storage.table_engine import CommitCheck
 from tests.kit.hypothesis_profile import examples
 from tests.pipeline.records import Record, change, flat_with_schema, raw_batch, with_schema

@@ -18,9 +18,8 @@ from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import block_of
 from freshet.pipeline.decode.source_table import SourceTable, table_of, table_of_topic
-from freshet.pipeline.sync.many_plan import HELD, Held, ManyPlan
 from freshet.pipeline.sync.record_sorter import RecordSorter
-from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.pipeline.sync.table_decoding import HELD, Held, ManyPlan, TableDecoding
 from tests.kit.schema_registry import SchemaRegistry
 from tests.pipeline.avro_records import AvroTopic, decimal, optional, record_of
 from tests.pipeline.records import Record, flat_with_schema, octets, raw_batch

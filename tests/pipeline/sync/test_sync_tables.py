@@ -21,9 +21,8 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.query.driver.background_rounds import ONE_CORE
 from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
-from freshet.pipeline.sync.many_plan import NOTHING, Held
 from freshet.pipeline.sync.sync_tables import SyncTables
-from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.pipeline.sync.table_decoding import NOTHING, Held, TableDecoding
 from freshet.storage import exceptions as storage
 from freshet.storage.exceptions import CorruptDataError, RetryableError
 from freshet.storage.schema.change import AddColumn, SetOption

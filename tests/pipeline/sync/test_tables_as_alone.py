@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from freshet.pipeline.decode.decoder import BlockDecoder, RecordDecoder
 from freshet.pipeline.sync import many_decoder, record_sorter
-from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.record_sorter import RecordSorter
-from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.pipeline.sync.table_decoding import ManyPlan, TableDecoding
 from tests.pipeline.records import Record, change
 from tests.pipeline.records import run as run_alone
 from tests.pipeline.sync.change_records import KEY, KNOWN, ORDERS, USERS, assert_counted, plain, typed

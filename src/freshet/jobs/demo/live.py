@@ -23,9 +23,8 @@ import pyarrow.compute as pc
 from confluent_kafka import Producer
 
 from freshet.jobs.demo.child_process import Child, Line
-from freshet.jobs.demo.reader import TABLE
+from freshet.jobs.demo.reader import TABLE, SentChanges
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
-from freshet.jobs.demo.shown_rows import SentChanges
 from freshet.jobs.demo.stage import DemoError
 from freshet.pipeline.identity.checkpoint_offsets import finished_lines
 from freshet.storage.catalog import Catalog

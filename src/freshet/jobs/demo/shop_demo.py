@@ -12,6 +12,7 @@ Ctrl-C at any time ends all of it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -21,14 +22,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka import Producer
 
-from freshet.jobs.demo.kafka_broker import any_broker
+from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker, any_broker
 from freshet.jobs.demo.live import ISOLATIONS, Live, Outcome
 from freshet.jobs.demo.paimon_reader import read_by_paimon
-from freshet.jobs.demo.reader import SEEN_COLUMN, TABLE
+from freshet.jobs.demo.reader import SEEN_COLUMN, TABLE, ShownRowsError, emitted_twice, folded, latencies, shown_rows
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
-from freshet.jobs.demo.shown_rows import ShownRowsError, emitted_twice, folded, latencies, shown_rows
 from freshet.jobs.demo.stage import PIPELINES, headline, play
+from freshet.pipeline.errors.error_kind import EXIT_DONE
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN
 from freshet.storage.table import Table
@@ -36,6 +40,9 @@ from freshet.storage.table import Table
 FILES: Final = ("demo-orders.yaml", "demo-customers.yaml")
 CHANGES_SHOWN_MAX: Final = 9
 """Of the orders with so many changes at most, the one with most is shown."""
+CUSTOMERS: Final = 20
+EVENTS: Final = 1000
+_FLUSH_S: Final = 300.0
 
 
 def play_shop(output: Path | None, engine: str) -> int:
@@ -180,3 +187,35 @@ def _print_snapshots(table: Table) -> None:
 
 def _indented(text: str) -> str:
     return "\n".join("  " + line for line in text.splitlines())
+
+
+def serve_shop() -> int:
+    """Fills two topics; a broker of our own then runs until Ctrl-C."""
+    with any_broker() as broker:
+        sent = _filled(broker)
+        print(f"topics {', '.join(f'{topic} ({count} records)' for topic, count in sent.items())}")
+        if not isinstance(broker, KafkaBroker):
+            return EXIT_DONE
+        print("the broker runs until Ctrl-C; in another terminal:\n")
+        print(f"export KAFKA_BOOTSTRAP_SERVERS={broker.bootstrap_servers}", flush=True)
+        asked = threading.Event()
+        with when_asked_to_stop(asked.set):
+            asked.wait()
+    return EXIT_DONE
+
+
+def _filled(broker: ForeignBroker) -> dict[str, int]:
+    there = broker.topics()
+    for topic in (ORDERS_TOPIC, CUSTOMERS_TOPIC):
+        if topic in there:
+            raise InvalidRequestError(
+                f"topic {topic} at {broker.bootstrap_servers} is there already: delete it, or unset "
+                "KAFKA_BOOTSTRAP_SERVERS to start a broker"
+            )
+        broker.create_topic(topic, kafka_partitions=2)
+    shop = Shop()
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
+    for message in [*shop.open(CUSTOMERS), *shop.trade(EVENTS)]:
+        producer.produce(message.topic, message.value, message.key)
+    producer.flush(_FLUSH_S)
+    return shop.sent

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from freshet.pipeline.config.model import PipelineConfig, PostgresConfig
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import KeyPath, PipelineFailedError, Problem
-from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.publications import published_tables
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.source_check import server_problems, server_warnings
-from freshet.pipeline.postgres.table_form import TableForm
+from freshet.pipeline.postgres.table_form import SourceCatalog, TableForm
 
 
 def database_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:

@@ -11,9 +11,9 @@ from typing import Final
 
 from freshet.pipeline.checks.local_engine import REMEDY
 from freshet.pipeline.config.catalogs import source_catalog, target_catalog
+from freshet.pipeline.config.frame_options import ISOLATION_OPTION, PlannedStream, stream_options, table_for
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig, revealed
 from freshet.pipeline.config.source_options import nearest
-from freshet.pipeline.config.stream_options import ISOLATION_OPTION, PlannedStream, stream_options, table_for
 from freshet.pipeline.config.table_source_rules import why_retractions_stay
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, KeyPath, Problem

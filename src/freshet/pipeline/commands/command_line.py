@@ -34,7 +34,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS, REMOVED, summary_of
+from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS, REMOVED, refuse_removed, summary_of
 from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.model.display import printable
@@ -68,8 +68,6 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in REMOVED:
-            from freshet.pipeline.commands.removed import refuse_removed
-
             refuse_removed(args[0], args[1:])
         name, command, rest = super().resolve_command(ctx, args)
         return name, _loaded(name) if name in COMMANDS else command, rest

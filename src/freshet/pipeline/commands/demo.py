@@ -56,7 +56,7 @@ def demo(
     if which == "join":
         code: int = spark_part("join_demo", DEMOS).play_join(output, variant or "both", on or "spark")
     elif which == "broker":
-        code = spark_part("broker_demo", DEMOS).serve_shop()
+        code = spark_part("shop_demo", DEMOS).serve_shop()
     elif which == "database" and debezium:
         code = spark_part("debezium_demo", DEMOS).play_debezium(output, on or "spark")
     elif which == "database":

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import typer
 
+from freshet._distribution import DISTRIBUTION
+from freshet._frozen import Frozen
 from freshet.pipeline.commands.arguments import (
     PIPELINE_FILES,
     AsJson,
@@ -23,19 +28,24 @@ from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.table_arguments import options_text
 from freshet.pipeline.exceptions import PipelineError
+from freshet.pipeline.spark.jars import java_problem
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.display import one_line, plural, printable
+from freshet.storage.status.finding import Finding, Rule, Severity, Sign, findings_of
 
 if TYPE_CHECKING:
     from freshet.pipeline.config.model import PipelineConfig
     from freshet.pipeline.running.pipeline_findings import Topics
-    from freshet.storage.status.finding import Finding
 
 EXIT_FOUND: Final = 3
 """Something is wrong, and more than a note."""
 WIDTH: Final = 100
 SHOWN_MAX: Final = 15
 """Findings of a warehouse, two lines each."""
+_MACHINE: Final = "this machine"
+
+_REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:\[[^]]*\])?((?:[<>]=?[\d.]+,?)+)")
+_BOUND: Final = re.compile(r"([<>]=?)([\d.]+)")
 
 
 def doctor(
@@ -50,9 +60,7 @@ def doctor(
     have not read. Looks at this machine besides: its libraries, and Java. Exit code 3 where an error or a warning is
     found; 0 where nothing is, or notes alone.
     """
-    from freshet.pipeline.checks.machine import machine_findings
-
-    found = sorted([*machine_findings(), *_found(places, catalog_option)], key=attrgetter("severity.rank"))
+    found = sorted([*_machine_findings(), *_found(places, catalog_option)], key=attrgetter("severity.rank"))
     if as_json:
         print_json({"findings": [each.facts() for each in found]})
     else:
@@ -128,3 +136,81 @@ def _head(found: Sequence[Finding]) -> str:
 
 def _line(each: Finding) -> str:
     return f"{each.severity.upper()} {printable(each.table)}: {each.name} ({each.evidence:,} {each.unit})"
+
+
+class _Machine(Frozen):
+    """What is wrong here."""
+
+    misfits: tuple[str, ...]
+    java: str | None
+
+
+def _machine_findings() -> list[Finding]:
+    """What is wrong with this machine."""
+    java = java_problem() if find_spec("pyspark") is not None else None
+    facts = _Machine(tuple(misfits(requires_of(DISTRIBUTION))), java)
+    return sorted(findings_of(_MACHINE_RULES, facts, _MACHINE), key=attrgetter("severity.rank"))
+
+
+def requires_of(distribution: str) -> list[str]:
+    """Its requirements; none of a checkout that was not installed."""
+    try:
+        return requires(distribution) or []
+    except PackageNotFoundError:
+        return []
+
+
+def misfits(requirements: list[str]) -> Iterator[str]:
+    """Libraries that are installed in a version that is not asked for, such as `pyarrow 19.0.0, not >=23.0.0,<27`."""
+    for text in dict.fromkeys(each.split(";")[0].replace(" ", "") for each in requirements):
+        found = _REQUIREMENT.fullmatch(text)
+        try:
+            installed = None if found is None else version(found[1])
+        except PackageNotFoundError:
+            continue
+        if found is not None and installed is not None and not _fits(installed, found[2]):
+            yield f"{found[1]} {installed}, not {found[2]}"
+
+
+def _fits(installed: str, bounds: str) -> bool:
+    numbers = _numbers(installed)
+    for sign, text in _BOUND.findall(bounds):
+        bound = _numbers(text)
+        width = max(len(numbers), len(bound))
+        left, right = (each + (0,) * (width - len(each)) for each in (numbers, bound))
+        if not {">=": left >= right, ">": left > right, "<=": left <= right, "<": left < right}[sign]:
+            return False
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def _misfits(machine: _Machine) -> Sign | int:
+    return Sign(len(machine.misfits), {"misfits": "; ".join(machine.misfits)}) if machine.misfits else 0
+
+
+def _java(machine: _Machine) -> Sign | int:
+    return Sign(1, {"problem": machine.java}) if machine.java else 0
+
+
+_MACHINE_RULES: Final = (
+    Rule(
+        "libraries do not fit",
+        Severity.ERROR,
+        _misfits,
+        "libraries of another version",
+        "{misfits}",
+        "Install Freshet again into an environment of its own: other versions write other files, or fail",
+    ),
+    Rule(
+        "Java does not fit",
+        Severity.WARNING,
+        _java,
+        "Java that Spark cannot start with",
+        "{problem}",
+        "Or run pipelines without Spark (run_on: local)",
+    ),
+)

@@ -56,23 +56,20 @@ def exporter(
     stop = threading.Event()
     with when_asked_to_stop(stop.set):
         if file is not None:
-            _write(metrics.registry_of(collector), file, every, stop)
+            _write(metrics, metrics.registry_of(collector), file, every, stop)
             return
-        server = spark_part("metrics_server", "freshet.pipeline.running")
 
         def ready() -> tuple[bool, str]:
             is_readable = collector.is_readable()
             return is_readable, "ready" if is_readable else "the files cannot be read; the log says why"
 
         probes = {"ready": ready, "live": lambda: (True, "live")}
-        with server.serving(metrics.registry_of(collector), host, number, **probes) as address:
+        with metrics.serving(metrics.registry_of(collector), host, number, **probes) as address:
             complain(f"metrics are at {address}")
             stop.wait()
 
 
-def _write(registry: Any, file: Path, every_s: float | None, stop: threading.Event) -> None:
-    from freshet.pipeline.running.metrics import written
-
-    written(registry, file)
+def _write(metrics: Any, registry: Any, file: Path, every_s: float | None, stop: threading.Event) -> None:
+    metrics.written(registry, file)
     while every_s is not None and not stop.wait(every_s):
-        written(registry, file)
+        metrics.written(registry, file)

@@ -16,12 +16,10 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import ConfigurationError, PipelineError, Problem
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, as_folder
-from freshet.pipeline.local.engine import LocalEngine
-from freshet.pipeline.local.jobs import LocalJobs
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
-from freshet.pipeline.local.workers import WorkerPool
-from freshet.pipeline.running.local_pipeline import LocalPipelines
+from freshet.pipeline.local.workers import LocalEngine, WorkerPool
+from freshet.pipeline.running.local_pipeline import LocalJobs, LocalPipelines
 from freshet.storage.exceptions import StorageError
 
 _OF_WORKERS: Final[tuple[str, ...]] = (

@@ -216,7 +216,7 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
         problems += spark_part("brokers").offset_problems(configs, say=complain)
     if not offline and _reads_databases(configs):
         from freshet.pipeline.checks.postgres_reach import database_problems
-        from freshet.pipeline.local.postgres_going_on import going_on_problems
+        from freshet.pipeline.local.postgres_offset import going_on_problems
         from freshet.pipeline.sync.database_targets import targets_of
 
         problems += database_problems(configs)

@@ -31,11 +31,11 @@ def published(configs: Sequence[PipelineConfig], place: tuple[str, int] | None) 
     if place is None and all(config.metrics is None for config in configs):
         yield None
         return
-    server = spark_part("metrics_server", "freshet.pipeline.running")
+    metrics = spark_part("metrics", "freshet.pipeline.running")
     from freshet.pipeline.running.run_totals import RunTotals
 
     totals = RunTotals(config.name for config in configs)
-    with server.serving_run(configs, totals, place) as addresses:
+    with metrics.serving_run(configs, totals, place) as addresses:
         for address in addresses:
             complain(f"metrics are at {address}")
         yield totals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,7 @@ from freshet.pipeline.config.catalogs import spark_store_options
 from freshet.pipeline.config.model import PipelineConfig, revealed
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.identity.checkpoint_folder import as_folder
-from freshet.pipeline.running.spark_jobs import SparkJobs, spark_jobs
-from freshet.pipeline.running.spark_pipeline import SparkPipelines, opened_checkpoint, spark_settings
+from freshet.pipeline.running.spark_pipeline import SparkJobs, SparkPipelines, opened_checkpoint, spark_settings
 from freshet.pipeline.sources.select_check import has_expressions, select_problems, select_remarks
 from freshet.pipeline.spark.jars import (
     S3A_ARTIFACT,
@@ -39,9 +38,13 @@ if TYPE_CHECKING:  # what is loaded where metrics are published
     from freshet.pipeline.running.run_totals import RunTotals
 
 
-def jobs(_: None, config: PipelineConfig, purpose: str) -> AbstractContextManager[SparkJobs]:
+@contextmanager
+def jobs(_: None, config: PipelineConfig, purpose: str) -> Iterator[SparkJobs]:
     """Jobs in a session of its own; `purpose` is in its name."""
-    return spark_jobs(config, purpose, needed_jars([config], {**submitted_settings(), **spark_settings([config])}))
+    settings = spark_settings([config])
+    jars = needed_jars([config], {**submitted_settings(), **settings})
+    with session_of_a_command(f"{config.name} {purpose}", settings=settings, jars=jars) as spark:
+        yield SparkJobs(spark)
 
 
 def run_pipelines(

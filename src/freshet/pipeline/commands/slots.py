@@ -18,7 +18,7 @@ _File = Annotated[Path, typer.Argument(help="The pipeline file, with a source po
 
 def slots(file: _File, as_json: AsJson = False) -> None:
     """Show the replication slot of a pipeline that reads a database, and the WAL that the server keeps for it."""
-    from freshet.pipeline.local.postgres_going_on import going_on_problem
+    from freshet.pipeline.local.postgres_offset import going_on_problem
     from freshet.pipeline.postgres.lsn import lsn_text
     from freshet.pipeline.postgres.server import ServerPlace
     from freshet.pipeline.postgres.slots import slot_named

@@ -112,7 +112,7 @@ class TableSourceConfig(FileModel):
     catalog: MaskedTexts | None = None
     """Options of the catalog of this table; without it the top-level `catalog` counts (`config.catalogs`)."""
     options: MaskedTexts = Field(default_factory=dict)
-    """Options of the stream (`config.stream_options`); written next to `name` in the file, `isolation` for
+    """Options of the stream (`config.frame_options`); written next to `name` in the file, `isolation` for
     `log.read.isolation`. Without a `scan.mode` it is latest-full."""
 
     @model_validator(mode="before")

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from freshet.pipeline.config.catalogs import source_location, target_location
+from freshet.pipeline.config.frame_options import ISOLATION_OPTION, stream_options
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
-from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options
 from freshet.pipeline.exceptions import InvalidRequestError, KeyPath, Problem
 from freshet.storage.exceptions import InvalidRequestError as InvalidStorageRequestError
 from freshet.storage.options import CoreOptions, MergeEngine

@@ -39,12 +39,11 @@ from freshet.pipeline.decode.described_table import (
     new_names,
 )
 from freshet.pipeline.decode.evaluator import RecordParser, at_rows
-from freshet.pipeline.decode.event_times import EventTimes, joined_times
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
 from freshet.pipeline.decode.json.parser import JsonParser
 from freshet.pipeline.decode.outcome_batches import BlockWriter, OutcomeWriter
-from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable, Tally, TruncatedAt
+from freshet.pipeline.decode.outcomes import EventTimes, SeenSchema, SeenTable, Tally, TruncatedAt, joined_times
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.record_block import RecordBlock, block_of, blocks_within
 from freshet.pipeline.decode.source_table import SourceTable

@@ -38,15 +38,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from freshet._frozen import Frozen, field
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.carriers import carrier_arrow_type
-from freshet.pipeline.decode.event_times import EventTimes
 from freshet.pipeline.decode.json_value import JsonValue
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import ErrorDocument
@@ -108,6 +108,29 @@ HEAD_SCHEMA: Final = pa.schema(
     ]
 )
 """Every outcome has these columns first, then `_d0` … of the table."""
+
+
+class EventTimes(NamedTuple):
+    """The earliest and the latest time of some records, in milliseconds since the epoch."""
+
+    first_ms: int
+    last_ms: int
+
+
+def joined_times(one: EventTimes | None, other: EventTimes | None) -> EventTimes | None:
+    """The times of both together; None where neither knows any."""
+    if one is None or other is None:
+        return one or other
+    return EventTimes(min(one.first_ms, other.first_ms), max(one.last_ms, other.last_ms))
+
+
+def event_times(times: pa.Array[Any]) -> EventTimes | None:
+    """The times of a column of microseconds; None where all are NULL, or none lies after the epoch (Kafka's -1)."""
+    bounds = pc.min_max(times.cast(pa.int64()))
+    first, last = bounds["min"].as_py(), bounds["max"].as_py()
+    if last is None or last <= 0:
+        return None
+    return EventTimes(max(0, first) // 1000, last // 1000)
 
 
 class SeenTable(NamedTuple):

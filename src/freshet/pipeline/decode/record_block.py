@@ -20,8 +20,8 @@ from freshet._frozen import Frozen
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.change import RawRecord
-from freshet.pipeline.decode.event_times import EventTimes, event_times, joined_times
 from freshet.pipeline.decode.images import RowIndexes
+from freshet.pipeline.decode.outcomes import EventTimes, event_times, joined_times
 
 MIXED_RECORDS: Final = 65_536
 """Records of many tables at once: a decoder has work for each table of a block, whatever its size. Measured, a hundred

@@ -2,7 +2,7 @@
 
 | only | a record of another table | one that names none |
 |---|---|---|
-| left out | taken; the tally names the tables, and the driver refuses a second one (`identity.first_tables`) | taken |
+| left out | taken; the tally names the tables, and the driver refuses a second one (`batch_check`) | taken |
 | {…} | skipped, counted by the table's name | dead letter |
 | any | taken, and not in the tally | taken |
 

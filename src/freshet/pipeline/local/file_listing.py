@@ -1,24 +1,27 @@
-"""The files that a source finds, as Spark's does.
+r"""The files that a source finds, as Spark's does.
 
 Those of a folder, or of each that a pattern stands for; with `recursiveFileLookup` those of all folders below. Where
 folders are partitions (`day=1/`) theirs are found as well; they must be alike. Not found are names that begin with `_`
 or `.` (but for those with `=` in them, `_metadata` and `_common_metadata`) or end with `._COPYING_`, and what lies in
 folders of such names; the folders of `path` may have any.
 
-Source: Spark's `InMemoryFileIndex`, `PartitioningUtils`; tried. Other than in Spark, files beside partition folders are
-not only written into the log, but read.
+Patterns of paths are Hadoop's: `*`, `?`, `[a-b]`, `[^a]`, `{a,b}`, and `\` before a character that is meant.
+
+Source: Spark's `InMemoryFileIndex`, `PartitioningUtils`, Hadoop's `GlobPattern` and `GlobExpander`; tried. Other than
+in Spark, files beside partition folders are not only written into the log, but read.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from freshet._frozen import Frozen
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.local.path_patterns import is_pattern, matches, plain_name, spelled_out
 from freshet.pipeline.query.wire.file_uris import place_of, uri_of
 from freshet.storage.io.env import Env
 
@@ -28,6 +31,8 @@ _ALL_SHARE: Final = 100
 """All files are looked at again after so many times what it takes, but for once a minute."""
 _SETTLED_NS: Final = 2_000_000_000
 """So long after a folder was changed, another change gives it another time of modification, on any disk."""
+_MAGIC: Final = re.compile(r"[{}\[\]*?\\]")
+_ESCAPED: Final = frozenset(".$()|+")
 
 
 class FoundFile(NamedTuple):
@@ -262,3 +267,78 @@ def _divided(pattern: str) -> tuple[str, list[str]]:
     parts = (rest if separator else pattern).strip("/").split("/")
     head = f"{scheme}://{parts.pop(0)}" if separator else "/"
     return head, parts
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path is taken for a pattern."""
+    return _MAGIC.search(path) is not None
+
+
+def plain_name(part: str) -> str | None:
+    """The only name that a part of a pattern may stand for, None where there are several."""
+    return None if re.search(r"[{}\[\]*?]", re.sub(r"\\.", "", part)) else re.sub(r"\\(.)", r"\1", part)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a name is one of a pattern. Raises `ValueError` for a pattern that is none."""
+    return _compiled(pattern).fullmatch(name) is not None
+
+
+def spelled_out(pattern: str) -> list[str]:
+    """Patterns in whose braces there is no slash, which together say the same."""
+    begin, depth = -1, 0
+    parts: list[str] = []
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "\\":
+            at += 1
+        elif character == "{":
+            if not depth:
+                begin, start, parts = at, at + 1, []
+            depth += 1
+        elif character == "," and depth == 1:
+            parts.append(pattern[start:at])
+            start = at + 1
+        elif character == "}" and depth:
+            depth -= 1
+            if not depth and "/" in pattern[begin:at]:
+                parts.append(pattern[start:at])
+                found = (f"{pattern[:begin]}{each}{pattern[at + 1 :]}" for each in parts)
+                return [each for one in found for each in spelled_out(one)]
+        at += 1
+    return [pattern]
+
+
+@lru_cache(64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    found, braces, is_set, at = [], 0, False, 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "\\":
+            at += 1
+            found.append(re.escape(pattern[at : at + 1]))
+        elif character in _ESCAPED or (character == "^" and not is_set):
+            found.append(f"\\{character}")
+        elif character == "*" and not is_set:
+            found.append(".*")
+        elif character == "?" and not is_set:
+            found.append(".")
+        elif character == "{" and not is_set:
+            found.append("(?:")
+            braces += 1
+        elif character == "," and braces and not is_set:
+            found.append("|")
+        elif character == "}" and braces and not is_set:
+            found.append(")")
+            braces -= 1
+        elif character == "!" and is_set and pattern[at - 1] == "[":
+            found.append("^")
+        else:
+            is_set = character == "[" or (is_set and character != "]")
+            found.append(character)
+        at += 1
+    try:
+        return re.compile("".join(found), re.DOTALL)
+    except re.error as error:
+        raise ValueError(f"{pattern} is no pattern: {error}") from error

@@ -37,11 +37,10 @@ from freshet.pipeline.local.batch_calls import (
     RangePiece,
     SizeProbe,
 )
-from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.packed_store import Shelf, Waiting
 from freshet.pipeline.local.source import NewsSource, Piece, PieceSource, RangeSource, ReadSource, Span
 from freshet.pipeline.local.worker_processes import Call
-from freshet.pipeline.local.workers import WorkerDiedError, settled
+from freshet.pipeline.local.workers import LocalEngine, WorkerDiedError, settled
 from freshet.pipeline.query.driver.direct_reads import look_pieces
 from freshet.pipeline.query.driver.engine import MicroBatch
 from freshet.pipeline.query.driver.work import Work

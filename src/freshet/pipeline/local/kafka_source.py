@@ -10,17 +10,29 @@
 Which topics and partitions there are is asked again after some seconds (`topic_watch.REFRESH_S`), or where one is gone;
 Spark asks at each trigger. Offsets that are gone stop the query before the batch is written down where
 `failOnDataLoss` is not false; Spark writes it down, and stops each time it is run.
+
+Offsets are texts as Spark writes them, byte for byte, those of the first ones in a file:
+
+    offsets/<N>      {"topic":{"0":5,"1":7}}
+    sources/<i>/0    a zero byte, `v1`, a line break, the same
+
+Spark puts topics and partitions into maps of Scala, and writes them in the order in which those hold them: that of
+their hashes, of as many buckets as there have been so many entries. Partitions that are numbered from 0 on come in
+their order, others and topics need not.
+
+Source: Spark's `JsonUtils`, Scala 2.13's `mutable.HashMap`. tests/integration/test_kafka_as_spark.py compares.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from freshet.logstore.exceptions import LogTruncatedError
 from freshet.logstore.kafka.offset_range import OffsetRange
@@ -28,10 +40,9 @@ from freshet.logstore.kafka.topic_watch import EARLIEST, LATEST, TopicWatch
 from freshet.pipeline.checks.kafka_reach import assigned_places
 from freshet.pipeline.config.model import SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
-from freshet.pipeline.config.starting_offsets import Place, Start, start_of, start_problems
+from freshet.pipeline.config.starting_offsets import Place, Start, places_of, start_of, start_problems
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.kafka_offsets import first_text, offsets_of, offsets_of_first, offsets_text
 from freshet.pipeline.local.kafka_plan import KafkaLimits, is_too_little, limited, losses, planned_ranges
 from freshet.pipeline.query.driver.direct_reads import direct_client
 from freshet.pipeline.query.task.kafka_ranges import DirectClient
@@ -41,6 +52,12 @@ _LOG: Final = logging.getLogger(__name__)
 _TOO_LITTLE_S: Final = 0.2
 """How long until the ends are asked for again where too few records are there for a batch."""
 _STARTING_OFFSETS, _EARLIEST = "startingoffsets", "earliest"
+K = TypeVar("K", str, int)
+
+_ZERO: Final = "\0"
+_VERSION: Final = "v1"
+_BUCKETS: Final = 16
+_LOAD: Final = 0.75
 
 
 def kafka_source(config: SourceConfig, folder: WritableCheckpoint, index: int) -> KafkaSource:
@@ -215,4 +232,58 @@ class KafkaSource:
 @lru_cache(64)
 def _offsets(text: str | None) -> Mapping[Place, int]:
     """The offsets that a text has; most texts come again."""
-    return {} if text is None else offsets_of(text)
+    return {} if text is None else places_of(text)
+
+
+def offsets_text(offsets: Mapping[Place, int]) -> str:
+    """The offsets as Spark writes them."""
+    partitions: dict[str, list[int]] = {}
+    for topic, number in sorted(offsets):
+        partitions.setdefault(topic, []).append(number)
+    put = [topic for topic, numbers in partitions.items() for _ in numbers]  # Spark puts a topic at each of them
+    found = {
+        topic: {str(number): offsets[topic, number] for number in _in_scala_order(partitions[topic])}
+        for topic in _in_scala_order(put)
+    }
+    return json.dumps(found, separators=(",", ":"))
+
+
+def first_text(offsets: str) -> str:
+    """The file of the first offsets."""
+    return f"{_ZERO}{_VERSION}\n{offsets}"
+
+
+def offsets_of_first(text: str, place: str) -> str:
+    """The offsets in the file of the first ones, which lies at `place`; raises `ConfigurationError` where a later
+    version of Spark has written it."""
+    version, line_break, offsets = text.removeprefix(_ZERO).partition("\n")
+    if not line_break or version != _VERSION:
+        raise ConfigurationError(
+            f"{place} is of version {version[:20]!r}, and {_VERSION} is what can be read here. Go on with the Spark "
+            "that has written it"
+        )
+    return offsets
+
+
+def _in_scala_order(keys: Iterable[K]) -> list[K]:
+    """The keys in the order of a `mutable.HashMap` that they were put into one after the other, some more than once."""
+    found: set[K] = set()
+    size = _BUCKETS
+    for key in keys:
+        if len(found) + 1 >= int(size * _LOAD):  # also where the key is there already
+            size *= 2
+        found.add(key)
+    hashes = {key: _hash(key) for key in sorted(found)}
+    return sorted(hashes, key=lambda key: (hashes[key] & (size - 1), _signed(hashes[key])))
+
+
+def _hash(key: str | int) -> int:
+    """Scala's improvement of Java's hash; names of topics are ASCII."""
+    hashed = key if isinstance(key, int) else 0
+    for character in () if isinstance(key, int) else key:
+        hashed = (31 * hashed + ord(character)) & 0xFFFF_FFFF
+    return hashed ^ (hashed >> 16)
+
+
+def _signed(hashed: int) -> int:
+    return hashed - (1 << 32) if hashed >> 31 else hashed

@@ -32,12 +32,12 @@ from uuid import uuid4
 
 import orjson
 
+from freshet._frozen import Frozen
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import is_retryable
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.source import PatientSource, Source, Span
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
-from freshet.pipeline.local.trigger import Trigger, WallClock
 from freshet.pipeline.query.driver.engine import Engine, MicroBatch
 
 IDLE_EVERY_MS: Final = 10_000
@@ -66,6 +66,37 @@ class BatchPoint(StrEnum):
 
     DONE = "batch-done"
     """`commits` has the batch; its sources do not know."""
+
+
+class Trigger(Frozen):
+    """When the batches of a query begin: its interval, 0 for as fast as possible; or everything that is there now, and
+    then the end.
+
+    With an interval, at most one batch begins in each multiple of it of the wall clock, as Spark has it: after a batch
+    that took longer the next one begins at once. Where nothing was new at the beginning of a multiple, the batch begins
+    with the first record in it; Spark waits for the next one.
+    """
+
+    interval_ms: int = 0
+    available_now: bool = False
+
+    def next_ms(self, begun_ms: int) -> int:
+        """When the batch after one may begin."""
+        if self.available_now or not self.interval_ms:
+            return begun_ms
+        return begun_ms // self.interval_ms * self.interval_ms + self.interval_ms
+
+
+class WallClock:
+    """The time, and waiting."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def pause(self, ends: threading.Event, seconds: float) -> None:
+        """Waits, unless it ends."""
+        ends.wait(seconds)
 
 
 class QueryClock(Protocol):

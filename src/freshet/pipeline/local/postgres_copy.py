@@ -26,16 +26,15 @@ from freshet.pipeline.identity.checkpoint_offsets import OFFSETS
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChunkOfTable
 from freshet.pipeline.local.postgres_tables import CopiedTables
-from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction
 from freshet.pipeline.postgres.copied_block import CopiedRows
-from freshet.pipeline.postgres.copied_chunks import Chunk, CopyProgress
 from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.copy_rule import CopyRule, other_key
-from freshet.pipeline.postgres.copy_state import CopyState, TableName
+from freshet.pipeline.postgres.copy_state import Chunk, CopyProgress, CopyState, TableName
 from freshet.pipeline.postgres.lsn import lsn_of, lsn_text
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.shared_snapshot import SharedSnapshot
+from freshet.pipeline.postgres.table_form import SourceCatalog
 from freshet.pipeline.postgres.transactions import TransactionSnapshot
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue

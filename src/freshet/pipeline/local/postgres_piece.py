@@ -19,9 +19,9 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.postgres.change_block import ChangeBlock
 from freshet.pipeline.postgres.change_records import records_of, refuse_other_identity
 from freshet.pipeline.postgres.copied_block import CopiedBlock, CopiedRows
-from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.copy_rule import CopyRule
+from freshet.pipeline.postgres.copy_state import Bound
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.shared_snapshot import ImportedSnapshot

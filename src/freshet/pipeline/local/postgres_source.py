@@ -34,12 +34,10 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy
-from freshet.pipeline.local.postgres_going_on import known_quiet, quiet_name
-from freshet.pipeline.local.postgres_offset import PostgresOffset
+from freshet.pipeline.local.postgres_offset import PostgresOffset, known_quiet, quiet_name
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
 from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.source import Piece
-from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction, keys_have_moved, transactions_of, weights_of
 from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.lsn import lsn_text
@@ -59,7 +57,7 @@ from freshet.pipeline.postgres.slots import (
     slot_named,
 )
 from freshet.pipeline.postgres.spilled_messages import runs_of
-from freshet.pipeline.postgres.table_form import TableForm
+from freshet.pipeline.postgres.table_form import SourceCatalog, TableForm
 from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Positions, Relation, relations_in
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue
@@ -91,7 +89,7 @@ def postgres_source(
     lake_key: Collection[str] = (),
     targets: LakeTargets = LakeTargets(),  # noqa: B008 - it is frozen
 ) -> PostgresSource:
-    """The source of a pipeline file; `lake_key`: see `postgres_going_on`."""
+    """The source of a pipeline file; `lake_key`: see `postgres_offset`."""
     assert config.postgres is not None, "the source is a database"
     return PostgresSource(config.postgres, config.unavailable_value_placeholder, folder, index, held, lake_key, targets)
 

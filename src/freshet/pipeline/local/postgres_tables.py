@@ -15,8 +15,7 @@ from freshet.pipeline.config.model import PostgresConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.postgres_going_on import ended_name, published_before, write_published
-from freshet.pipeline.postgres.catalog import DEFAULT, FULL
+from freshet.pipeline.local.postgres_offset import ended_name, published_before, write_published
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.publications import (
     LEFT_OUT,
@@ -32,7 +31,7 @@ from freshet.pipeline.postgres.publications import (
 )
 from freshet.pipeline.postgres.server import ServerPlace, psycopg
 from freshet.pipeline.postgres.source_check import without_columns
-from freshet.pipeline.postgres.table_form import TableForm
+from freshet.pipeline.postgres.table_form import DEFAULT, FULL, TableForm
 from freshet.pipeline.postgres.wire import Relation
 
 _NO_OID: Final = 0
@@ -51,7 +50,7 @@ class CopiedTables:
         lake_key: Collection[str] = (),
         targets: LakeTargets = LakeTargets(),  # noqa: B008 - it is frozen
     ) -> None:
-        """`lake_key`: see `postgres_going_on`."""
+        """`lake_key`: see `postgres_offset`."""
         self._targets = targets
         self._place, self._config, self._folder, self._index = place, config, folder, index
         self._lake_key = lake_key

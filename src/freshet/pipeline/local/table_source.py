@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from freshet.pipeline.checks.table_sources import open_source
+from freshet.pipeline.config.frame_options import PlannedStream, stream_options
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.stream_options import PlannedStream, stream_options
 from freshet.pipeline.local.source import Piece, Source
 from freshet.pipeline.query.driver.change_batches import FIRST, ChangeBatches
 from freshet.pipeline.query.driver.engine import Engine

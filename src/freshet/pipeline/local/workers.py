@@ -30,11 +30,11 @@ import shutil
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from freshet._frozen import Frozen, field
 from freshet.pipeline.errors.error_kind import ErrorKind
@@ -51,10 +51,12 @@ from freshet.pipeline.local.worker_processes import (
     arrived_error,
 )
 from freshet.pipeline.query.driver.engine import EngineError
+from freshet.pipeline.query.wire.batch_pin import Handed, TaskPlace
 from freshet.storage.io.env import local_env
 
 _GROUP_NICENESS: Final = 10
 _CLOSE_S: Final = 5.0
+T = TypeVar("T")
 
 
 class WorkerDiedError(EngineError):
@@ -280,3 +282,55 @@ def _settle(future: Future[Any], reply: bytes, known: KnownValues | None) -> Non
         future.set_result(value)
     else:
         future.set_exception(arrived_error(*value))
+
+
+class _ItemCall(Frozen):
+    """A call for one item, in its place."""
+
+    work: Callable[[Any, TaskPlace], bytes]
+    item: Any
+    place: TaskPlace
+
+    def __call__(self, worker: int) -> bytes:
+        return self.work(self.item, self.place)
+
+
+class LocalEngine:
+    """An `Engine`; may be shared by the queries of a process. A worker runs one task of a batch, with all that falls to
+    it, so there are as many tasks as workers."""
+
+    def __init__(self, pool: WorkerPool, *, parallelism: int | None = None) -> None:
+        """`parallelism` is that of the pool, unless a test wants more tasks than it has workers."""
+        self.pool = pool
+        self._parallelism = parallelism or max(1, pool.workers)
+
+    @property
+    def parallelism(self) -> int:
+        """`Engine.parallelism`."""
+        return self._parallelism
+
+    @property
+    def tasks_max(self) -> int:
+        """`Engine.tasks_max`."""
+        return self._parallelism
+
+    def each(
+        self, work: Callable[[T, TaskPlace], bytes], items: Sequence[T], *, group: str | None = None
+    ) -> list[bytes]:
+        """`Engine.each`."""
+        calls = [_ItemCall(work, item, self.place(Handed(), number)) for number, item in enumerate(items)]
+        futures = [self.pool.submit(call, group=group) for call in calls]
+        try:
+            return settled(futures)
+        except Exception as error:
+            if group is None or isinstance(error, EngineError):
+                raise
+            raise EngineError(str(error)) from error
+
+    def cancel(self, group: str) -> None:
+        """`Engine.cancel`."""
+        self.pool.cancel(group)
+
+    def place(self, handed: Handed, number: int = 0) -> TaskPlace:
+        """The place of another attempt at a task."""
+        return TaskPlace(handed, number, self.pool.attempt())

@@ -24,12 +24,11 @@ from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.json_value import JsonValue
 from freshet.pipeline.decode.record_block import Lengths
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.postgres.catalog import DEFAULT, FULL
 from freshet.pipeline.postgres.change_parser import ChangeParser, PostgresBlock
 from freshet.pipeline.postgres.change_records import NOWHERE, ChangeRecords, source_of
 from freshet.pipeline.postgres.row_texts import row_before, row_of, shown_value
 from freshet.pipeline.postgres.sent_changes import PostgresChanges, StreamedChanges
-from freshet.pipeline.postgres.table_form import TableForm
+from freshet.pipeline.postgres.table_form import DEFAULT, FULL, TableForm
 from freshet.pipeline.postgres.wire import DELETE, HEAD, INSERT, TRUNCATE, UPDATE, distinct
 
 OPS: Final = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}

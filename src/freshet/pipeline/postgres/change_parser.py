@@ -18,10 +18,10 @@ from freshet.pipeline.decode.careful import CarefulReader, shown_name
 from freshet.pipeline.decode.column_block import ColumnBlock
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.evaluator import Evaluator, InputColumn, ParsedChanges, RecordParser
-from freshet.pipeline.decode.event_times import EventTimes, event_times
 from freshet.pipeline.decode.images import Findings, Images, RowIndexes
 from freshet.pipeline.decode.inputs import Input
 from freshet.pipeline.decode.json_value import JsonNumber
+from freshet.pipeline.decode.outcomes import EventTimes, event_times
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.tables_seen import TablesSeen

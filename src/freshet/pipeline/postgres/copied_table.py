@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from freshet._frozen import Frozen
-from freshet.pipeline.postgres.copied_chunks import Bound
+from freshet.pipeline.postgres.copy_state import Bound
 from freshet.pipeline.postgres.publications import published_part
 
 CHUNK_BYTES: Final = 16 * 2**20

@@ -2,30 +2,48 @@
 
 A row whose key changed between two chunks may be in neither: its change has the new row, but for large values that did
 not change (TOAST). Such rows are read again by their key, as they are now; what they have been given since comes.
+
+The order of keys is known here of some types; that of the others only the server knows:
+
+| order of | is that of |
+|---|---|
+| whole numbers, numeric(p, s), date, timestamps | their values |
+| uuid, bytea, boolean, time; texts whose collation is C | the bytes of their texts |
+| other texts (a collation of a language), enums, numeric without a precision, … | `ChunkReader.places` |
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.postgres.change_records import NOWHERE, ChangeRecords
 from freshet.pipeline.postgres.chunk_reader import ChunkReader
-from freshet.pipeline.postgres.copied_chunks import CopyProgress, Places
-from freshet.pipeline.postgres.copied_table import CopiedTable
-from freshet.pipeline.postgres.copy_state import TableName
-from freshet.pipeline.postgres.key_order import places_of_keys
-from freshet.pipeline.postgres.row_again import LostRowError, rows_again
+from freshet.pipeline.postgres.copied_table import CopiedColumn, CopiedTable
+from freshet.pipeline.postgres.copy_state import Bound, CopyProgress, Places, TableName
+from freshet.pipeline.postgres.row_texts import NOT_SENT, row_at
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
 from freshet.pipeline.postgres.server import ServerPlace
+from freshet.pipeline.postgres.source_types import Form, SourceType
 from freshet.pipeline.postgres.table_form import TableForm
 from freshet.pipeline.postgres.transactions import Ids
-from freshet.pipeline.postgres.wire import TEXT, TRUNCATE, UNCHANGED, Messages, distinct, texts_at, tuples_at
+from freshet.pipeline.postgres.value_texts import text_converter
+from freshet.pipeline.postgres.wire import NULL, TEXT, TRUNCATE, UNCHANGED, Messages, distinct, texts_at, tuples_at
+from freshet.storage.model.data_type import TEXT_ROOTS
+from freshet.storage.model.sql_type import parse_sql_type
+
+_WAITS: Final = b"SET LOCAL lock_timeout = '5s'"
+_BY_VALUE: Final = frozenset({Form.WHOLE, Form.DECIMAL, Form.DATE, Form.STAMP, Form.ZONED})
+_BY_TEXT: Final = frozenset({Form.BOOLEAN, Form.BYTES, Form.TIME})
+_COLLATED: Final = frozenset({"text", "varchar", "char", "name", "uuid"})
+_BLANK_PADDED: Final = "char"
 
 
 @dataclass(frozen=True)
@@ -138,19 +156,44 @@ class _Copied:
         if not len(lost):
             return self.sent, records
         messages, keys = self.sent.messages, _tuples(self._keys(records.taken(lost)))
-        with self.place.session() as session:
-            try:
-                found = rows_again(session, self.table, self.form, messages.data, records.news[lost].tolist(), keys)
-            except LostRowError as error:
-                raise _torn(
-                    self.form,
-                    "has a row whose key changed, with large values that the change does not bring (TOAST), and "
-                    f"{error},",
-                ) from error
+        found = self._read_again(messages.data, records.news[lost].tolist(), keys)
         places = records.news.copy()
         places[lost] = len(messages.data) + np.cumsum([0, *map(len, found[:-1])])
         more = Messages(messages.data + b"".join(found), messages.starts)
         return replace(self.sent, messages=more), replace(records, news=places)
+
+    def _read_again(self, data: bytes, positions: Sequence[int], keys: Sequence[Bound]) -> list[bytes]:
+        """The rows at some positions of messages, with the values that were not sent as the table has them now."""
+        table = self.table
+        none = pa.schema([(str(place), pa.string()) for place in range(len(table.columns))]).empty_table()
+        with self.place.session() as session, session.transaction():
+            session.execute(_WAITS)  # for who alters the table, and may wait for a snapshot of this batch
+            found = pa.concat_tables([*ChunkReader(session, table).rows_of(keys), none]).to_pylist()
+        now = {tuple(str(row[str(place)]) for place in table.key): row for row in found}
+        named = {column.name: str(place) for place, column in enumerate(table.columns)}
+        rows = []
+        for position, key in zip(positions, keys, strict=True):
+            row, again = row_at(data, position), now.get(key)
+            parts = [len(row).to_bytes(2, "big")]
+            for place, column in enumerate(self.form.relation.columns):
+                value = row[place]
+                if value is NOT_SENT:
+                    if column.name not in named:
+                        raise self._lost(f"its column {column.name}")
+                    if again is None:
+                        raise self._lost(f"its row of the key {', '.join(key)}")
+                    text = again[named[column.name]]
+                    value = None if text is None else text.encode()
+                parts.append(bytes([NULL]) if value is None else _sent(value))
+            rows.append(b"".join(parts))
+        return rows
+
+    def _lost(self, what: str) -> StoppedByRecordError:
+        return _torn(
+            self.form,
+            "has a row whose key changed, with large values that the change does not bring (TOAST), and "
+            f"{what} is not there any more,",
+        )
 
 
 def _tuples(keys: Sequence[pa.Array]) -> list[tuple[str, ...]]:
@@ -170,3 +213,59 @@ def _torn(form: TableForm, what: str) -> StoppedByRecordError:
         f"table {form.relation} {what} while it was copied, and its chunks are from before and after: nothing of it "
         "was written. Copy it again: freshet resync FILE"
     )
+
+
+def _sent(value: object) -> bytes:
+    assert isinstance(value, bytes)
+    return bytes([TEXT]) + len(value).to_bytes(4, "big") + value
+
+
+def places_of_keys(
+    bounds: Sequence[Bound], keys: Sequence[pa.Array], columns: Sequence[CopiedColumn], types: Sequence[SourceType]
+) -> Places | None:
+    """How many of the bounds, which rise, are below each key; None where the order of a column, or of one of these
+    values (infinity), is not known here. `keys` are the string arrays of the columns of the key."""
+    count = len(keys[0])
+    if not bounds or not count:
+        return np.zeros(count, np.int64)
+    sortable = []
+    for index, (texts, column, source) in enumerate(zip(keys, columns, types, strict=True)):
+        limits = pa.array([bound[index] for bound in bounds], pa.string())
+        pair = _sortable(limits, column, source), _sortable(texts, column, source)
+        if pair[0] is None or pair[1] is None:
+            return None
+        sortable.append(pair)
+    low, high = np.zeros(count, np.int64), np.full(count, len(bounds), np.int64)
+    for _ in range(len(bounds).bit_length()):
+        middle = (low + high) // 2
+        is_below = _are_below([(limits, values) for limits, values in sortable], np.minimum(middle, len(bounds) - 1))
+        is_open = low < high
+        low = np.where(is_open & is_below, middle + 1, low)
+        high = np.where(is_open & ~is_below, middle, high)
+    return low
+
+
+def _are_below(columns: Sequence[tuple[pa.Array, pa.Array]], middle: Places) -> Mask:
+    """Whether the bound at each place is below the key in the same row."""
+    below, equal = np.zeros(len(middle), bool), np.ones(len(middle), bool)
+    for limits, values in columns:
+        bound = limits.take(pa.array(middle))
+        below |= equal & pc.less(bound, values).to_numpy(zero_copy_only=False)
+        equal &= pc.equal(bound, values).to_numpy(zero_copy_only=False)
+    return below
+
+
+def _sortable(texts: pa.Array, column: CopiedColumn, source: SourceType) -> pa.Array | None:
+    """An array with the order of the source; None where it is not known."""
+    form = source.of.form
+    if source.is_array:
+        return None
+    if form in _BY_VALUE:
+        data_type = parse_sql_type(source.sql_type)
+        if data_type.root in TEXT_ROOTS:
+            return None
+        values, bad = text_converter(source, data_type).of_texts(texts)
+        return values if bad is None else None
+    if form in _BY_TEXT or (source.of.name in _COLLATED and column.is_byte_order and column.type_oid == source.of.oid):
+        return pc.utf8_rtrim(texts, " ") if source.of.name == _BLANK_PADDED else texts
+    return None

@@ -18,8 +18,8 @@ from psycopg import sql
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.postgres.chunk_reader import ChunkReader
-from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
+from freshet.pipeline.postgres.copy_state import Bound
 from freshet.pipeline.postgres.lsn import lsn_of
 from freshet.pipeline.postgres.server import ServerPlace, failure, psycopg
 from freshet.pipeline.postgres.transactions import TransactionSnapshot

@@ -1,36 +1,51 @@
 """Pipelines without Spark: queries that run in threads of this process, their tasks in its workers.
 
 The thread of a query is asked to end after its batch, and wakes where it waits for records.
+
+The `Jobs` of this engine, which no query has planned, are `LocalJob`s of sources that hold what is to be read, whatever
+the batch.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
+import pyarrow as pa
+
+from freshet._frozen import Frozen
+from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.config.catalogs import store_options
-from freshet.pipeline.config.model import SourceConfig, revealed
-from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineError
-from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.engine import LocalEngine
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, WritableCheckpoint
 from freshet.pipeline.local.job import LocalJob
-from freshet.pipeline.local.local_query import LocalQuery
-from freshet.pipeline.local.source import AnySource
+from freshet.pipeline.local.local_query import LocalQuery, Trigger
+from freshet.pipeline.local.source import AnySource, Piece
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
-from freshet.pipeline.local.trigger import Trigger
 from freshet.pipeline.local.worker_processes import Caught
-from freshet.pipeline.local.workers import WorkerPool
+from freshet.pipeline.local.workers import LocalEngine, WorkerPool
+from freshet.pipeline.query.driver.direct_reads import DirectReads
 from freshet.pipeline.query.driver.engine import MicroBatch
-from freshet.pipeline.query.driver.jobs import decoded_table
+from freshet.pipeline.query.driver.jobs import RecordParts, decoded_table
+from freshet.pipeline.query.driver.one_table import OneTable
 from freshet.pipeline.query.driver.query_run import QueryRun
+from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.driver.work import Work
+from freshet.pipeline.query.task.batch_work import BatchWork, RecordWork
+from freshet.pipeline.query.task.kafka_ranges import DirectClient
+from freshet.pipeline.query.wire.batch_pin import TaskPlace
+from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.running.engine_pipeline import Gate, OpenTables
 from freshet.pipeline.running.progress import ProgressHub
+from freshet.storage.table import TableHandle
 
 
 class LocalPipelines:
@@ -176,7 +191,7 @@ def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCh
 
         return kafka_source(source, checkpoint, index)
     if source.postgres is not None:
-        from freshet.pipeline.local.postgres_going_on import lake_key
+        from freshet.pipeline.local.postgres_offset import lake_key
         from freshet.pipeline.local.postgres_source import postgres_source
 
         if isinstance(config, SyncPipelineConfig):
@@ -194,3 +209,74 @@ def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCh
     from freshet.pipeline.local.table_source import table_source
 
     return table_source(config, index)
+
+
+class _PartPiece(Frozen):
+    """A part of the records, as a `Piece`."""
+
+    parts: RecordParts
+    number: int
+    work: KeptValue[BatchWork]
+    index: int
+    keeps_together: ClassVar[bool] = False
+
+    def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
+        """`Piece.run`."""
+        yield from RecordWork(self.work, self.index).run(self.parts.read(self.number), place)
+
+
+class _HeldRanges(Frozen):
+    """A `RangeSource` that has the same in every batch."""
+
+    client: DirectClient
+    held: Sequence[OffsetRange]
+
+    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange]:
+        """`RangeSource.ranges`."""
+        return self.held
+
+
+class _HeldParts(Frozen):
+    """A `PieceSource` that has the same in every batch."""
+
+    parts: RecordParts
+
+    def pieces(
+        self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
+    ) -> Sequence[Piece]:
+        """`PieceSource.pieces`."""
+        return [_PartPiece(self.parts, number, work, index) for number in range(self.parts.count)]
+
+
+class LocalJobs:
+    """The `Jobs` of some workers."""
+
+    def __init__(self, engine: LocalEngine, open_folder: Callable[[str], CheckpointFolder]) -> None:
+        """`open_folder` opens the folder of a checkpoint, by its path or URI."""
+        self.engine = engine
+        self._open_folder = open_folder
+
+    def folder(self, checkpoint: str) -> CheckpointFolder:
+        """`Jobs.folder`."""
+        return self._open_folder(checkpoint)
+
+    def of_ranges(
+        self, work: Work, name: str, config: SyncPipelineConfig, ranges: Sequence[OffsetRange], *, takes_losses: bool
+    ) -> LocalJob:
+        """`Jobs.of_ranges`."""
+        direct = DirectReads.of(config)
+        assert direct is not None, "`checks.local_engine` refuses what only Spark reads"
+        (client,) = direct.clients
+        client = replace(client, takes_losses=client.takes_losses or takes_losses)
+        return LocalJob(work, [_HeldRanges(client, ranges)], name)
+
+    def of_parts(self, work: Work, name: str, parts: RecordParts) -> LocalJob:
+        """`Jobs.of_parts`."""
+        return LocalJob(work, [_HeldParts(parts)], name)
+
+    def into_table(
+        self, config: PipelineConfig, commit: TableCommit, letters: TableHandle, parts: Sequence[RecordParts]
+    ) -> tuple[OneTable, LocalJob]:
+        """`Jobs.into_table`."""
+        works, target = decoded_table(config, commit, self.engine, letters)
+        return target, LocalJob(works, [_HeldParts(each) for each in parts], commit.table.name)

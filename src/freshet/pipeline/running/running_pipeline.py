@@ -6,14 +6,17 @@
 
 A crash (Java's heap used up, a worker that was killed) is worth another try if a batch was finished since the last
 start: at the first batch after a start it would come again, since a restart plans the same batch. Memory that runs out
-in Python is, until a batch has ended so three times (`memory_failures`): what else ran on the machine may be over.
+in Python is, until a batch has ended so three times: what else ran on the machine may be over.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
 
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.pipeline_file import PipelineConfig
@@ -25,7 +28,6 @@ from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brie
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.identity.checkpoint_topics import claim_topics
-from freshet.pipeline.identity.memory_failures import TIMES_MAX, count_memory_failure
 from freshet.pipeline.identity.planned_isolation import claim_isolation
 from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.query.driver.table_setup import open_or_create, with_table
@@ -33,6 +35,11 @@ from freshet.pipeline.running.engine_pipeline import Gate, OpenTables, PipelineE
 from freshet.pipeline.running.progress import ProgressHub
 from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.storage.exceptions import LostCommitError, StorageError
+
+TIMES_MAX: Final = 3
+"""How often memory may run out in one batch, restarts of the process included."""
+_FILE: Final = "freshet-memory.json"
+"""In the checkpoint: {"batch": number of the batch that it goes on with, "times": how often memory ran out in it}."""
 
 
 class RunningPipeline:
@@ -192,7 +199,7 @@ class RunningPipeline:
                 return PipelineFailedError(text, pipeline=self.name, kind=ErrorKind.RETRYABLE)
         times, checkpoint = 0, self._checkpoint
         if checkpoint is not None and self.micro_batch_id is not None and ran_out_of_memory(failure):
-            times = count_memory_failure(checkpoint, self.micro_batch_id)
+            times = _count_memory_failure(checkpoint, self.micro_batch_id)
         return failed_pipeline(self.config, failure, has_progressed=self.batches_done > 0, memory_failures=times)
 
 
@@ -213,3 +220,14 @@ def failed_pipeline(
     failed = PipelineFailedError(config.without_secrets(text), pipeline=config.name, kind=kind)
     failed.__cause__ = failure
     return failed
+
+
+def _count_memory_failure(checkpoint: CheckpointFolder, micro_batch_id: int) -> int:
+    """Notes that the batch has ended so once more; how often it has by now, as far as the checkpoint can be read."""
+    times = 1
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        known = json.loads(checkpoint.read(_FILE) or "{}")
+        times += int(known["times"]) if known["batch"] == micro_batch_id else 0
+    with suppress(OSError):
+        checkpoint.replace(_FILE, json.dumps({"batch": micro_batch_id, "times": times}))
+    return times

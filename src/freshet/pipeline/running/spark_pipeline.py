@@ -9,6 +9,8 @@ When the Java process dies, all queries are lost with it, and nothing is started
 Spark's side of the progress of its queries: what its listener hears goes to a hub.
 
 `ProgressListener` may be added to any session: `spark.streams.addListener(ProgressListener(hub))`.
+
+Beside them the `Jobs` of Spark, which no query has planned.
 """
 
 from __future__ import annotations
@@ -20,27 +22,33 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
+from freshet._frozen import Frozen
+from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.checks.unread_records import UnreadRecords, unread_records
-from freshet.pipeline.config.model import revealed
-from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.config.model import PipelineConfig, revealed
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.errors.known_causes import missing_file_system
 from freshet.pipeline.exceptions import ConfigurationError, PipelineError, Problem
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, spark_path
 from freshet.pipeline.identity.planned_isolation import PlannedBefore
 from freshet.pipeline.query.driver.direct_reads import DirectReads
+from freshet.pipeline.query.driver.jobs import RecordParts
+from freshet.pipeline.query.driver.one_table import OneTable
+from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.driver.work import Work
 from freshet.pipeline.running.engine_pipeline import Gate, OpenTables
 from freshet.pipeline.running.progress import ProgressHub
 from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.running.table_query import TableQuery
-from freshet.pipeline.sources.raw_frame import read_stream, sets_poll_records
+from freshet.pipeline.sources.raw_frame import read_offsets, read_stream, sets_poll_records
+from freshet.pipeline.sources.record_frame import raw_record_frame
 from freshet.pipeline.spark.engine import SparkEngine
 from freshet.pipeline.spark.hadoop_folder import open_checkpoint
 from freshet.pipeline.spark.java_process import JavaDiedError, java_death
@@ -48,6 +56,7 @@ from freshet.pipeline.spark.job import SparkJob
 from freshet.pipeline.spark.packed_way import PackedWay
 from freshet.pipeline.spark.table_sink import TableSink
 from freshet.pipeline.sync.sync_tables import sync_run
+from freshet.storage.table import TableHandle
 
 
 class SparkPipelines:
@@ -243,3 +252,52 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """The runner sees this by itself."""
+
+
+class _PartReader(Frozen):
+    """Reads parts in Spark's workers: their numbers in, their records out."""
+
+    parts: RecordParts
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.parts.read(number)
+
+
+class SparkJobs:
+    """The `Jobs` of a session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.engine = SparkEngine(spark)
+
+    def folder(self, checkpoint: str) -> CheckpointFolder:
+        """`Jobs.folder`."""
+        return open_checkpoint(self._spark, checkpoint)
+
+    def of_ranges(
+        self, work: Work, name: str, config: SyncPipelineConfig, ranges: Sequence[OffsetRange], *, takes_losses: bool
+    ) -> SparkJob:
+        """`Jobs.of_ranges`: Spark reads them where only its source knows the options of the brokers."""
+        source = config.sync.source.model_copy(update={"read": "auto"})
+        direct = DirectReads.of(config.model_copy(update={"sources": (source,)}))
+        if direct is None:
+            frame = read_offsets(self._spark, source, ranges, takes_losses=takes_losses) if ranges else None
+            return SparkJob(PackedWay(work, name), frame=frame)
+        (client,) = direct.clients
+        direct = replace(direct, clients=(replace(client, takes_losses=client.takes_losses or takes_losses),))
+        return SparkJob(PackedWay(work, name), direct=direct, given={0: ranges})
+
+    def of_parts(self, work: Work, name: str, parts: RecordParts) -> SparkJob:
+        """`Jobs.of_parts`."""
+        return SparkJob(PackedWay(work, name), frame=self._frame(parts))
+
+    def into_table(
+        self, config: PipelineConfig, commit: TableCommit, letters: TableHandle, parts: Sequence[RecordParts]
+    ) -> tuple[OneTable, SparkJob]:
+        """`Jobs.into_table`."""
+        return TableQuery(self._spark, config, [self._frame(each) for each in parts]).once(commit, letters)
+
+    def _frame(self, parts: RecordParts) -> DataFrame:
+        return raw_record_frame(self._spark, parts.count, _PartReader(parts))

@@ -8,7 +8,7 @@ With the option `scan.mode` it is a stream: `stream_source`. It is written too: 
 | `filter` | SQL text (`filters/filter_text`): rows for which it is true; files that cannot hold any are not read |
 | `s3.endpoint`, … | options of the catalog and its store, also as `catalog.KEY`; a secret as `env:NAME` |
 | `columns` | comma list of the columns to read; Spark does not let a Python source know which columns a query needs |
-| `scan.*`, `incremental-between*` | the snapshot to read, else the latest; or changes (`config/travel_options`) |
+| `scan.*`, `incremental-between*` | the snapshot to read, else the latest; or changes (`config/frame_options`) |
 | `with-snapshot-id` | `true`: changes have the column `_SNAPSHOT_ID` |
 | `dynamic-partition-overwrite` | of writes: whether an overwrite replaces the partitions that occur in the rows |
 
@@ -51,24 +51,22 @@ from pyspark.sql.datasource import (
 )
 
 from freshet.pipeline.config.catalogs import CATALOG_PREFIX, catalog_options_of
-from freshet.pipeline.config.stream_options import (
+from freshet.pipeline.config.frame_options import (
+    BETWEEN_MODE_OPTION,
+    BETWEEN_OPTIONS,
     COLUMNS_OPTION,
     FILTER_OPTION,
     KAFKA_PREFIX,
     MODE_OPTION,
     SNAPSHOT_COLUMN_OPTION,
     STREAM_OPTIONS,
+    TRAVEL_OPTIONS,
+    between_of,
+    check_travel,
     column_list,
     flag,
     stream_options,
     table_for,
-)
-from freshet.pipeline.config.travel_options import (
-    BETWEEN_MODE_OPTION,
-    BETWEEN_OPTIONS,
-    TRAVEL_OPTIONS,
-    between_of,
-    check_travel,
     travel_of,
 )
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineError

@@ -22,9 +22,8 @@ from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.planning import local_failures, plan_decoding, spark_expressions
 from freshet.pipeline.decode.raw_records import FLAT_COLUMNS, HEADERS
 from freshet.pipeline.query.driver.direct_reads import DirectReads
-from freshet.pipeline.query.task.batch_work import BatchWork, UnpackWork
+from freshet.pipeline.query.task.batch_work import BatchWork, TablePacker, UnpackWork
 from freshet.pipeline.query.task.kafka_ranges import RangeWork
-from freshet.pipeline.query.task.packing import TablePacker
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.packed_rows import PackRule
 from freshet.pipeline.query.wire.ranges import Ranges

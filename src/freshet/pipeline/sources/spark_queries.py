@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from freshet._frozen import Frozen
 from freshet.pipeline.config.catalogs import prefixed
-from freshet.pipeline.config.stream_options import FILTER_OPTION, SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION
+from freshet.pipeline.config.frame_options import FILTER_OPTION, SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION
 from freshet.pipeline.exceptions import brief_reason
 from freshet.pipeline.sources.batch_source import FORMAT, is_registered, register
 from freshet.pipeline.spark.arrow_bridge import spark_struct

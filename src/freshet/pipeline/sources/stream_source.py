@@ -41,7 +41,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from freshet.pipeline.config.stream_options import PlannedStream
+from freshet.pipeline.config.frame_options import PlannedStream
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.query.driver.change_batches import FIRST, ChangeBatches

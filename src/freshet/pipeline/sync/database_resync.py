@@ -26,7 +26,8 @@ from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.postgres_going_on import (
+from freshet.pipeline.local.postgres_offset import (
+    PostgresOffset,
     ended_name,
     known_quiet,
     published_before,
@@ -34,7 +35,6 @@ from freshet.pipeline.local.postgres_going_on import (
     quiet_name,
     write_published,
 )
-from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint

@@ -37,11 +37,10 @@ from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, RecordBlock, block_of, blocks_within
 from freshet.pipeline.decode.source_table import SourceTable, table_of_topic
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS
-from freshet.pipeline.sync.many_plan import LEFT, NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.record_sorter import RecordSorter, SortedRecords, tables_of_topics
 from freshet.pipeline.sync.routes import EXCLUDED, Route, route_of
 from freshet.pipeline.sync.stream_news import KnownSchemas, StreamNews
-from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.pipeline.sync.table_decoding import LEFT, NOTHING, Held, ManyPlan, TableDecoding
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.model.row_kind import RowKind
 

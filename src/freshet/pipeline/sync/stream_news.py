@@ -43,9 +43,8 @@ from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.sql_types import UNSIZED_DECIMAL
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.table_changes import other_key
-from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.pipeline.sync.table_decoding import ManyPlan, TableDecoding
 
 _SAMPLE_OF_BLOCK: Final = 60
 _WRAPPED: Final = b'{"schema":{'

@@ -43,9 +43,17 @@ from freshet.pipeline.sync.followed_sources import FollowedSources
 from freshet.pipeline.sync.known_tables import KnownTables, Target
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, Offsets, ledger_rows, lost_batches_text, read_ledger
 from freshet.pipeline.sync.many_decoder import ManyDecoder
-from freshet.pipeline.sync.many_plan import HELD, LEFT, NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.routes import Route, route_of
-from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
+from freshet.pipeline.sync.table_decoding import (
+    HELD,
+    LEFT,
+    NOTHING,
+    Held,
+    ManyPlan,
+    TableDecoding,
+    nameless_plan,
+    plan_table,
+)
 from freshet.storage import exceptions as storage
 from freshet.storage.table import Table, TableHandle
 from freshet.storage.table_engine import CommitCheck, CommitMessage

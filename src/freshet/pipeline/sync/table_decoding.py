@@ -2,6 +2,8 @@
 
 Every column of the target is filled by the payload field of its name, but for metadata columns and computed ones. A
 column that the source has no more stays, and is NULL in new rows.
+
+`ManyPlan` is what the decoders of a batch of many tables know.
 """
 
 from __future__ import annotations
@@ -9,21 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from freshet._frozen import Frozen, field
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.formats import PLAIN_FORMATS
 from freshet.pipeline.config.model import ROW_KIND_OPTION, PipelineConfig, SourceConfig, TableConfig
 from freshet.pipeline.config.only_tables import OnlyTables
-from freshet.pipeline.config.sync import LEDGER_KEY, MetadataColumn, SyncPipelineConfig
+from freshet.pipeline.config.sync import LEDGER_KEY, MetadataColumn, SyncConfig, SyncPipelineConfig
+from freshet.pipeline.decode.change import Change, Dead, RawRecord, Several, Truncate
 from freshet.pipeline.decode.described_table import wider_type
 from freshet.pipeline.decode.expectations import ONLY_SPARK, condition_of, lacking_column, with_rules
+from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.plan import BucketPlan, ColumnPlan, DecodePlan
 from freshet.pipeline.decode.planning import back_ticked, plan_decoding
-from freshet.pipeline.decode.source_table import PARTS, part_names
+from freshet.pipeline.decode.source_table import PARTS, SourceTable, part_names, table_of, table_of_record
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.sync.routes import Route
+from freshet.pipeline.query.wire.packed_rows import PackRule
+from freshet.pipeline.sync.routes import EXCLUDED, Route, route_of
 from freshet.storage.model.data_type import with_nullable
 from freshet.storage.model.schema import TableSchema
 
@@ -40,6 +45,9 @@ _SOURCE_TIMES: Final = {
     "debezium-json": "ts_ms", "debezium-avro": "ts_ms", "debezium-unwrapped": "ts_ms", "canal-json": "es",
 }  # fmt: skip
 """The member of `_source` with the time of the change at the source, in milliseconds."""
+LEFT: Final = "left to the pipeline"
+HELD: Final = "held back, its table is set apart"
+NOTHING: Final = "a deletion or a truncate, and there is no such table"
 
 
 class TableDecoding(Frozen):
@@ -190,3 +198,42 @@ def _as_pipeline(
         ).with_defaults(schema),
         checkpoint=config.checkpoint,
     )
+
+
+class Held(NamedTuple):
+    """Instead of the decoding of a source table: why its records are passed over."""
+
+    reason: str
+    is_nothing: bool = False
+    """Of a batch that had deletions alone when it was looked at: each record is looked at, whether it is one."""
+
+
+class ManyPlan(Frozen):
+    """What the decoders of a batch know: a value that travels to the workers.
+
+    `tables` are the source tables that are known, `rules` the task of each outcome by the number of its target.
+    """
+
+    config: SyncConfig
+    ledger: DecodePlan
+    tables: Mapping[SourceTable, TableDecoding | Held]
+    rules: tuple[PackRule, ...]
+    follows_fields: bool
+    guesses: bool
+    only: str | None = None
+    """The one target that is written, where records of others are left to the pipeline."""
+    is_replay: bool = False
+    """Of dead letters: those of tables that are set apart, or that no rule takes, stay dead letters."""
+
+    def table_of(self, reading: Change | Several | Dead | Truncate, record: RawRecord) -> SourceTable | None:
+        """The table of a record; None where it does not say it, and its topic may have rows that name other tables."""
+        format_name = self.ledger.format
+        table = table_of_record(format_name, reading.source, record.topic)
+        if table is None or format_name != "debezium-unwrapped" or table_of(reading.source) is not None:
+            return table
+        is_row = not isinstance(reading, Dead) and not is_tombstone(record.value)
+        return table if is_row or self.stands_for(table) else None
+
+    def stands_for(self, table: SourceTable) -> bool:
+        """Whether a record that is no row and does not name its table is of the one that its topic stands for."""
+        return table in self.tables or route_of(self.config, table) == EXCLUDED

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.planning import plan_decoding
-from freshet.pipeline.query.task.packing import TablePacker
+from freshet.pipeline.query.task.batch_work import TablePacker
 from freshet.pipeline.query.wire.packed_rows import PACKED, PackRule, packed_batches, unpacked_batches
 from tests.pipeline.records import ORDERS, change, kafka_block, pipeline_of
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from freshet.pipeline.config.stream_options import PlannedStream
+from freshet.pipeline.config.frame_options import PlannedStream
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.query.task.change_rows import kept_in_checkpoint
 from freshet.storage.table_engine import StreamLimit

@@ -1,7 +1,7 @@
 """Jobs that no query has planned: of ranges of Kafka that are read once more, and of records that lie elsewhere.
 
-An engine has one `Jobs` (`running/spark_jobs`, `local/jobs`), and `freshet resume` and replays of dead letters know no
-more of it.
+An engine has one `Jobs` (in `running/spark_pipeline`, `running/local_pipeline`), and `freshet resume` and replays of
+dead letters know no more of it.
 """
 
 from __future__ import annotations

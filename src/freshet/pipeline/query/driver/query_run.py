@@ -35,10 +35,9 @@ from functools import partial
 
 from freshet._frozen import Frozen
 from freshet.pipeline.config.model import MaxDeadLetters
-from freshet.pipeline.identity.batch_calls import one_call, users_of
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.checkpoint_offsets import COMMITS, second_run_error
-from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
+from freshet.pipeline.identity.checkpoint_tables import CheckpointTables, one_call, users_of
 from freshet.pipeline.identity.missing_batches import AcceptedLoss, refuse_missing_batches
 from freshet.pipeline.query.driver.batch_check import BatchCheck
 from freshet.pipeline.query.driver.batch_report import BatchReport

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from freshet._frozen import Frozen
+from freshet.pipeline.config.frame_options import PlannedStream
 from freshet.pipeline.config.model import PipelineConfig, revealed
 from freshet.pipeline.config.source_options import nearest
-from freshet.pipeline.config.stream_options import PlannedStream
 from freshet.pipeline.decode.carriers import carrier_arrow_type, is_nanos
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND
 from freshet.pipeline.decode.planning import meaning_settings, plain_reference
@@ -30,9 +30,9 @@ from freshet.pipeline.query.driver.schema_follow import check_names
 from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.driver.task_plan import PackPlan, TaskPlan, pack_plan
 from freshet.pipeline.query.driver.work import TableWorks
+from freshet.pipeline.query.task.batch_work import Packer
 from freshet.pipeline.query.task.change_rows import ComputedExpression, FilledColumn, RowPacker
 from freshet.pipeline.query.task.key_task import INDEX
-from freshet.pipeline.query.task.packing import Packer
 from freshet.pipeline.query.wire.read_count import POSITION
 from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.model.data_type import DataField, DataType, ScalarType, TypeRoot

@@ -18,8 +18,7 @@ from typing import Final
 
 from freshet.pipeline.config.sections import CompactionConfig
 from freshet.pipeline.decode.outcomes import TruncatedAt
-from freshet.pipeline.identity.batch_identity import BatchIdentity
-from freshet.pipeline.identity.replays import is_same_input, unproven_replay_text
+from freshet.pipeline.identity.batch_identity import BatchIdentity, is_same_input, unproven_replay_text
 from freshet.pipeline.query.driver.background_rounds import BackgroundRounds, own_rounds
 from freshet.pipeline.query.driver.batch_report import TableReport
 from freshet.pipeline.query.driver.engine import Engine, MicroBatch

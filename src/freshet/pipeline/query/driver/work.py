@@ -12,9 +12,8 @@ from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.driver.task_plan import PackPlan, TaskPlan, pack_plan
-from freshet.pipeline.query.task.batch_work import BatchWork, TableWork
+from freshet.pipeline.query.task.batch_work import BatchWork, Packer, TablePacker, TableWork
 from freshet.pipeline.query.task.key_task import AssignerTask, KeyTask, MoverTask
-from freshet.pipeline.query.task.packing import Packer, TablePacker
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import TableHandle

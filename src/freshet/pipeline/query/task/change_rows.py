@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from freshet._frozen import Frozen
-from freshet.pipeline.config.stream_options import PlannedStream
+from freshet.pipeline.config.frame_options import PlannedStream
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, is_nanos, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND
 from freshet.pipeline.exceptions import InvalidRequestError

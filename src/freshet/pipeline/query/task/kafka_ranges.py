@@ -22,13 +22,11 @@ import pyarrow as pa
 from freshet._frozen import Frozen
 from freshet.logstore.kafka.offset_range import OffsetRange, RangeProgress
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
-from freshet.pipeline.decode.event_times import EventTimes
-from freshet.pipeline.decode.outcomes import Tally
+from freshet.pipeline.decode.outcomes import EventTimes, Tally
 from freshet.pipeline.decode.raw_records import OLD_KEY_HEADER
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, KafkaBlock
 from freshet.pipeline.errors.repeating_errors import error_document
-from freshet.pipeline.query.task.batch_work import BatchWork, record_packer
-from freshet.pipeline.query.task.packing import RecordPacker, TablePacker
+from freshet.pipeline.query.task.batch_work import BatchWork, RecordPacker, TablePacker, record_packer
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.packed_rows import PackedValue, packed_batches

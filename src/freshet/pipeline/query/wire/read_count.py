@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
-from freshet.pipeline.decode.event_times import EventTimes, joined_times
-from freshet.pipeline.decode.outcomes import RAW_VALUE, SUB, TAG, TAG_TALLY, Tally
+from freshet.pipeline.decode.outcomes import RAW_VALUE, SUB, TAG, TAG_TALLY, EventTimes, Tally, joined_times
 
 POSITION: Final = "_position"
 """The column of the input order, in rows that no decoder has made."""

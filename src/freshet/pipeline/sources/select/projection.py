@@ -52,8 +52,13 @@ from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, PlannedRule, Re
 from freshet.pipeline.decode.raw_records import PREFIX
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.sources.select.cases import OTHER, SELF, Case, Cases, Row, SparkColumn, kept
-from freshet.pipeline.sources.select.expression import SelectExpression, cast_class, parse_select, tried
-from freshet.pipeline.sources.select.failures import possible_failures
+from freshet.pipeline.sources.select.expression import (
+    SelectExpression,
+    cast_class,
+    parse_select,
+    possible_failures,
+    tried,
+)
 from freshet.pipeline.sources.select.stored_value import stored_value, zero_text
 from freshet.pipeline.spark.arrow_batches import settings_in_force
 from freshet.pipeline.spark.arrow_bridge import spark_type

@@ -9,20 +9,20 @@ from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.decode.outcomes import SeenTable, Tally
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.identity.first_tables import after_batch, carried_text, first_tables
+from freshet.pipeline.query.driver.batch_check import carried_text, first_tables, tables_after
 
 ORDERS, USERS = SourceTable("shop", "public", "orders"), SourceTable("shop", "public", "users")
 SHIPS = SourceTable("shop", "", "ships")  # MySQL and MariaDB have no schema
 
 
 def test_the_first_table_of_each_source_stays() -> None:
-    one = after_batch({}, [SeenTable(0, ORDERS, "t partition 0 offset 5")])
+    one = tables_after({}, [SeenTable(0, ORDERS, "t partition 0 offset 5")])
     assert first_tables(carried_text(one)) == one == {0: ORDERS}
-    both = after_batch(
+    both = tables_after(
         one, [SeenTable(1, SHIPS, "u partition 0 offset 1"), SeenTable(0, ORDERS, "t partition 1 offset 0")]
     )
     assert first_tables(carried_text(both)) == {0: ORDERS, 1: SHIPS}
-    assert after_batch(both, []) == both
+    assert tables_after(both, []) == both
     assert carried_text({}) is None and first_tables(None) == {}
 
 
@@ -30,7 +30,7 @@ def test_the_first_table_of_each_source_stays() -> None:
 def test_the_second_one_is_refused_with_both_names_and_what_to_do(known: dict[int, SourceTable]) -> None:
     seen = [SeenTable(0, USERS, "t partition 0 offset 9"), SeenTable(0, ORDERS, "t partition 0 offset 5")]
     with pytest.raises(StoppedByRecordError) as caught:
-        after_batch(known, seen)
+        tables_after(known, seen)
     text = str(caught.value)
     assert "sources[0]" in text and "shop.public.orders" in text
     assert "shop.public.users (at t partition 0 offset 9)" in text
