@@ -175,13 +175,13 @@ class FollowedSources:
                 self.without_table.add(source)
                 return None
             self._known.events.append(self._create(source, route, described))
-        commit = self._known.commit_of(route)
-        if commit.table.engine.moves_rows:
+        target = self._known.opened(route)
+        if target.commit.table.engine.moves_rows:
             raise InvalidRequestError(
                 f"table {route.target}: its key does not have all partition columns, so its rows move between "
                 "partitions, which sync does not write; give it a pipeline file of its own"
             )
-        target = Target(route.target, route, commit, {source}, set())
+        target.sources.add(source)
         self._targets[route.target] = target
         self.without_table.discard(source)
         return target
