@@ -4,6 +4,7 @@
 |---|---|
 | the ends of all partitions | a round trip to their brokers: 1 ms for eight of one broker, 0.25 ms of processor time |
 | which partitions there are | a round trip, again after `REFRESH_S`, or where a broker does not know one any more |
+| the ids of the topics of a batch | a request of a client of its own, beside the job: 1 ms, 0.5 ms of processor time |
 | whether something comes | the client stands at the ends, and fetches little: 0.3 % of a core |
 
 Nothing can be asked of a client while it waits: a broker answers the requests of a connection in their order, and a
@@ -22,8 +23,10 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
 
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
+from freshet.logstore.kafka.cluster import asked_ids
 from freshet.logstore.kafka.connection import LastError, error_text, made_client
 
 T = TypeVar("T")
@@ -38,6 +41,8 @@ REFRESH_S: Final = 2.0
 """How long it is believed which topics and partitions there are."""
 ASK_S: Final = 20.0
 """How long the brokers have for an answer."""
+IDS_S: Final = 2.0
+"""The same for the ids of topics, without which a batch goes on."""
 WAIT_MS: Final = 100
 """How long a broker keeps a fetch for which it has nothing."""
 
@@ -99,9 +104,11 @@ class TopicWatch:
         self._asked_s = 0.0
         self._stands: dict[Place, int] = {}
         """The offset of the record that comes next, of each partition that the client waits for."""
+        self._connection = {key: text for key, text in settings.items() if key != "isolation.level"} | {"log_level": 0}
         self._settings = {**settings, **_CLIENT, "error_cb": self._last_error.keep}
         self._consumer = made_client(Consumer, self._settings)
         self._waiting: Consumer | None = None
+        self._describing: AdminClient | None = None
 
     def places(self, *, fresh: bool = False) -> frozenset[Place]:
         """The partitions that are there and that the source reads, as of a moment ago unless `fresh`."""
@@ -131,6 +138,12 @@ class TopicWatch:
             lambda: self._offsets({place: each for place, each in times.items() if place in self._known()}),
             "have offsets that are not known",
         )
+
+    def ask_ids(self, topics: Collection[str]) -> Callable[[], dict[str, str]]:
+        """Asks for the ids of topics (`KafkaCluster.topic_ids`); what it gives waits for the answer."""
+        if self._describing is None:
+            self._describing = made_client(AdminClient, self._connection)
+        return asked_ids(self._describing, topics, IDS_S)
 
     def wait(self, starts: Mapping[Place, int], timeout_s: float) -> bool:
         """Waits for a record at or behind these offsets; False after the time."""
