@@ -159,6 +159,21 @@ def test_a_name_of_a_source_is_no_branch(world: World) -> None:
     assert [each.table.name for each in tables.round(0, STARTS)] == [LEDGER, "lake.a$branch_b"]
 
 
+@pytest.mark.parametrize(
+    "name", ["$ref", "a$b", "a$files", "$branch_b", "a$branch_", "a$branch_1", "a$branch_b$c", "$"]
+)
+def test_a_name_that_has_a_dollar_stops_the_query_with_its_rule(world: World, name: str) -> None:
+    """Whether it means a system table, a branch, or nothing."""
+    world.run().follow([seen("shop.public.a")], 0, STARTS)
+    tables = world.run()
+    with pytest.raises(PipelineFailedError) as failed:
+        tables.follow([seen(f"shop.public.{name}")], 0, STARTS)
+    text = str(failed.value)
+    assert f"rule 0 of sync.tables sends shop.public.{name} to 'lake.{name}': " in text
+    assert text.endswith("Exclude it, or give it a rule of its own") and "'lake.'" not in text
+    assert world.state() == {}
+
+
 def test_another_run_finds_what_was_created_before_its_batch_was_committed(world: World) -> None:
     world.run().follow([seen("shop.public.a")], 0, STARTS)
     again = world.run()
