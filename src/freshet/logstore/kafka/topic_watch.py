@@ -40,7 +40,10 @@ LATEST: Final = -1
 REFRESH_S: Final = 2.0
 """How long it is believed which topics and partitions there are."""
 ASK_S: Final = 20.0
-"""How long the brokers have for an answer."""
+"""How long the brokers have for an answer, in each attempt."""
+PATIENCE_S: Final = 6.8
+"""How long one question waits: none can be ended, and supervisors kill a run ten seconds after its SIGTERM. The client
+connects meanwhile, so the next one goes on where it was."""
 IDS_S: Final = 2.0
 """The same for the ids of topics, without which a batch goes on."""
 WAIT_MS: Final = 100
@@ -99,6 +102,7 @@ class TopicWatch:
         self._attempts = max(1, attempts)
         self._pause_s = pause_s
         self._is_left = threading.Event()
+        self._patience_s = PATIENCE_S
         self._last_error = LastError(settings)
         self._places: frozenset[Place] | None = None
         self._asked_s = 0.0
@@ -176,14 +180,21 @@ class TopicWatch:
 
     def _attempted(self, ask: Callable[[], T], what: str) -> T:
         for attempt in range(1, self._attempts + 1):
-            try:
-                found = ask()
-                self._last_error.last = None
-                return found
-            except KafkaException as error:
-                self._places = None
-                if attempt == self._attempts or self._is_left.is_set():
-                    raise self._error(error, what) from error
+            until_s = time.monotonic() + ASK_S
+            is_silent = True
+            while is_silent:
+                begun_s = time.monotonic()
+                self._patience_s = min(PATIENCE_S, until_s - begun_s)
+                try:
+                    found = ask()
+                    self._last_error.last = None
+                    return found
+                except KafkaException as error:
+                    self._places = None
+                    asked_s = time.monotonic() - begun_s
+                    is_silent = asked_s >= 0.9 * self._patience_s and until_s - begun_s > PATIENCE_S
+                    if self._is_left.is_set() or (attempt == self._attempts and not is_silent):
+                        raise self._error(error, what) from error
             self._is_left.wait(self._pause_s)
         raise AssertionError("unreachable")
 
@@ -207,11 +218,11 @@ class TopicWatch:
         """The partitions, as the brokers list them now."""
         names = self._topics
         if isinstance(names, re.Pattern) or len(names) > _ALL_FROM:
-            found = self._consumer.list_topics(timeout=ASK_S).topics
+            found = self._consumer.list_topics(timeout=self._patience_s).topics
         else:
             found = {}
             for name in names:
-                found |= self._consumer.list_topics(name, timeout=ASK_S).topics
+                found |= self._consumer.list_topics(name, timeout=self._patience_s).topics
         if isinstance(names, re.Pattern):
             taken = [name for name in found if names.search(name) and name not in _INTERNAL]
         else:
@@ -228,7 +239,7 @@ class TopicWatch:
         if not times:
             return {}
         asked = [KafkaPartition(*place, time_ms) for place, time_ms in times.items()]
-        found = self._consumer.offsets_for_times(asked, timeout=ASK_S)
+        found = self._consumer.offsets_for_times(asked, timeout=self._patience_s)
         for each in found:
             if each.error is not None:
                 text = f"topic {each.topic} partition {each.partition}: {each.error.str()}"
