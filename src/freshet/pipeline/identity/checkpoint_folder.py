@@ -221,9 +221,9 @@ def local_folder(location: str) -> Path | None:
 
 
 def uri_above(uri: str) -> str | None:
-    """The URI of the folder that one lies in; None of a bucket or the root."""
-    above, _, name = uri.rstrip("/").rpartition("/")
-    return above if name and urlparse(above).netloc and above != uri.rstrip("/") else None
+    """The URI of the folder that one lies in; None where that is a bucket or the root."""
+    above = uri.rstrip("/").rpartition("/")[0]
+    return above if urlparse(above).path.strip("/") else None
 
 
 def spark_path(location: str) -> str:

@@ -177,6 +177,7 @@ class Template:
         """`loads` are modules that the template loads before it forks a worker, beside what the driver does."""
         self.pid = 0
         """Of none, where it has ended and could not be started again."""
+        self._is_closed = False
         self._lock = threading.Lock()
         self._loads = (*loads, *(name for name in sys.modules if name.startswith(_OURS)))
         self._control, theirs = socket.socketpair()
@@ -198,6 +199,8 @@ class Template:
             try:
                 return self._asked(*asked), self.pid
             except (EOFError, OSError):
+                if self._is_closed:
+                    raise
                 self._renew()
                 return self._asked(*asked), self.pid
 
@@ -210,6 +213,7 @@ class Template:
 
     def close(self) -> None:
         """Ends it, once the workers have ended, or all of them at once if that takes long."""
+        self._is_closed = True
         _shut(self._control)
         until_s = time.monotonic() + _CLOSE_S
         with suppress(ChildProcessError):
