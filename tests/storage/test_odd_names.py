@@ -357,3 +357,35 @@ def test_all_odd_names(kind: str, lake: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(lake.parent)
     count = min(counts.ODD_NAMES.now(), len(ODD_NAMES))
     assert faults(kind, tuple(chance_of("odd names", kind).sample(ODD_NAMES, count)), lake) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("d.$ref", r"table name '\$ref' cannot be used; avoid"),
+        ("d.$", r"table name '\$' cannot be used"),
+        ("d.$snapshots", r"table name '\$snapshots' cannot be used"),
+        ("d.$branch_b", r"table name '\$branch_b' cannot be used"),
+        ("d.t$branch_", r"table name 't\$branch_' cannot be used"),
+        ("d.a$b", r"table name 'a\$b' cannot be used"),
+        ("d.a$Files", r"d.a\$Files is the name of a system table, .*; name d.a, or a table without \$"),
+        ("d.t$branch_b", r"d.t\$branch_b names a branch"),
+        ("$d.t", r"database name '\$d' cannot be used"),
+        ("d$.t", r"database name 'd\$' cannot be used"),
+        ("d$x.t$files", r"database name 'd\$x' cannot be used"),
+    ],
+)
+def test_what_is_said_of_a_name_with_a_dollar(tmp_path: Path, name: str, text: str) -> None:
+    """That it is no name, or what it is the name of; never of a part of it that nobody has written."""
+    catalog = Catalog(tmp_path)
+    catalog.create_table("d.t", schema={"id": "INT"})
+    calls: list[Callable[[], object]] = [
+        lambda: catalog.create_table(name, schema={"id": "INT"}),
+        lambda: catalog.drop_table(name),
+        lambda: catalog.rename_table("d.t", name),
+    ]
+    if "cannot be used" in text and name != "d.a$b":
+        calls += [lambda: catalog.table(name), lambda: catalog.has_table(name)]
+    for call in calls:
+        with pytest.raises(StorageError, match=text):
+            call()

@@ -429,14 +429,17 @@ def split_identifier(identifier: str) -> TableName:
     database, dot, table = identifier.partition(".")
     if not dot or not database or not table:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
-    if "$" in table and is_system_name(identifier):
-        of_table = identifier.rpartition("$")[0]
-        raise InvalidRequestError(
-            f"{identifier} is the name of a system table, which is there with its table and is only read; name "
-            f"{of_table}, or a table without $",
-            table=identifier,
-        )
     check_name("database", database)
+    if "$" in table and is_system_name(identifier):
+        from freshet.storage.system_tables.registry import is_noun
+
+        of_table, _, noun = identifier.rpartition("$")
+        if is_noun(noun):
+            raise InvalidRequestError(
+                f"{identifier} is the name of a system table, which is there with its table and is only read; name "
+                f"{of_table}, or a table without $",
+                table=identifier,
+            )
     check_name("table", table)
     return TableName(database, table)
 

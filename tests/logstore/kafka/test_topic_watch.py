@@ -55,6 +55,34 @@ def test_one_that_is_left_does_not_ask_again(monkeypatch: pytest.MonkeyPatch) ->
     leaving.join()
 
 
+def test_one_that_is_left_does_not_wait_for_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What asks cannot be ended, and a supervisor waits for the end of the run."""
+    monkeypatch.setattr(topic_watch, "PATIENCE_S", 0.2, raising=False)
+    monkeypatch.setattr(topic_watch, "ASK_S", 20.0)
+    own = TopicWatch({"bootstrap.servers": "127.0.0.1:1"}, {"a"})
+    leaving = threading.Timer(0.1, own.leave)
+    leaving.start()
+    begun_s = time.monotonic()
+    with pytest.raises(LogUnavailableError):
+        own.places()
+    assert time.monotonic() - begun_s < 15
+    own.close()
+    leaving.join()
+
+
+def test_one_attempt_asks_until_its_time_is_over(cluster: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_watch, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(topic_watch, "ASK_S", 60.0)
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "reconnect.backoff.max.ms": "100"}
+    own = TopicWatch(settings, {"b"}, attempts=1)
+    cluster.set_up(False)
+    back = threading.Timer(0.5, cluster.set_up, [True])
+    back.start()
+    assert own.ends({}) == {("b", 0): 0}
+    own.close()
+    back.join()
+
+
 @pytest.mark.parametrize(
     ("topics", "assigned", "ends"),
     [

@@ -147,6 +147,41 @@ def test_checkpoints_that_cannot_be_used(folder: Path) -> None:
     assert "belongs to a streaming query that is not Freshet's" in problem
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "said"),
+    [
+        ("/others/mine", "would lie in another checkpoint, others:"),
+        ("/others/offsets/deep/mine", "would lie in another checkpoint, others:"),
+        ("/theirs/mine", "would lie in another checkpoint, theirs:"),
+        ("/w/odd.db/t", "would lie in a table, w/odd.db/t:"),
+        ("/w/odd.db/t/bucket-0/mine", "would lie in a table, w/odd.db/t:"),
+        ("/all", "would have another checkpoint in it, all/others:"),
+        ("/w/odd.db", "would have a table in it, w/odd.db/t:"),
+        ("/w/_checkpoints/mine", None),
+        ("/mine", None),
+    ],
+)
+def test_a_new_checkpoint_in_a_folder_that_is_another_s(folder: Path, checkpoint: str, said: str | None) -> None:
+    """One that is there goes on, wherever it lies."""
+    other = Catalog(folder / "w").create_table("odd.t", schema={"id": "INT"})
+    for name in ("others", "all/others"):
+        claim_checkpoint(str(folder / name), pipeline="others", table=other)
+    (folder / "theirs").mkdir()
+    (folder / "theirs" / "metadata").write_text('{"id": "x"}')
+    problems = found(folder, ('"FOLDER/c"', f'"FOLDER{checkpoint}"'))
+    assert [(said or "") in text for text in problems] == [True] * (said is not None)
+    assert all(f"checkpoint {checkpoint[1:]} {said}" in text and "beside it" in text for text in problems)
+    mine = folder / checkpoint[1:]
+    mine.mkdir(parents=True, exist_ok=True)
+    table = open_or_create(configured(folder))
+    if said is not None:
+        with pytest.raises(ConfigurationError, match="choose a folder beside it"):
+            claim_checkpoint(str(mine), pipeline="orders", table=table)
+        owner = {"pipeline": "orders", "table": table.location, "created_ms": table.engine.created_ms()}
+        (mine / "freshet.json").write_text(json.dumps(owner))
+    claim_checkpoint(str(mine), pipeline="orders", table=table)
+
+
 def test_folders_in_which_nothing_can_be_made(folder: Path) -> None:
     """Root has every right, and still makes nothing under /proc."""
     if not Path("/proc/self").exists():

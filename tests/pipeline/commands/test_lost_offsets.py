@@ -19,9 +19,14 @@ from freshet.pipeline.checks.kafka_reach import ASK_S, brokers_of
 from freshet.pipeline.checks.open_transactions import WatchedTransactions, wait_for_transactions
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.identity.checkpoint_topics import claim_topics
+from freshet.pipeline.local.workers import WorkerPool
 from freshet.pipeline.query.driver.table_setup import open_or_create
+from freshet.pipeline.running.local_pipeline import LocalPipelines
+from freshet.pipeline.running.progress import Progress
+from freshet.pipeline.running.runner import Runner
 from freshet.storage.table import Table
 from tests.kit.transactions import Transaction
 from tests.pipeline.commands.kit import Freshet
@@ -157,6 +162,28 @@ def test_a_topic_that_was_made_again(freshet: Freshet, stopped: Stopped) -> None
         f"checkpoint: since it was written topic {stopped.topic} was deleted and created again (other ids in Kafka)",
         f"remove {stopped.checkpoint}/freshet-topics.json",
     )
+
+
+@pytest.mark.parametrize("shape", [SINGLE], ids=["table"])
+def test_a_topic_that_is_made_again_while_it_is_followed(stopped: Stopped) -> None:
+    """It has more records than were read of the old one: of these none is committed, and the run ends."""
+
+    def renew(progress: Progress) -> None:
+        if not batches:
+            stopped.broker.delete_topic(stopped.topic)
+            stopped.broker.create_topic(stopped.topic)
+            stopped.send(20)
+        else:
+            runner.request_stop()
+        batches.append(progress.report.read_count)
+
+    batches: list[int] = []
+    stopped.file.write_text(stopped.file.read_text().replace("available_now: true", "processing_time: 0 s"))
+    ids = {"reader": stopped.ids()}
+    runner = Runner(LocalPipelines(WorkerPool(0)), [stopped.config], on_progress=renew, topic_ids=ids)
+    with pytest.raises(PipelineFailedError, match=f"topic {stopped.topic} was deleted and created again") as failed:
+        runner.run()
+    assert (failed.value.exit_code, batches) == (65, [4])
 
 
 @BOTH

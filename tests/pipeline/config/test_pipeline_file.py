@@ -356,11 +356,14 @@ def test_files_that_share_a_session_must_not_share_names(tmp_path: Path) -> None
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
     first.write_text(GOOD)
     second.write_text(GOOD.replace("partitions: 4", "partitions: 8"))
+    inner = tmp_path / "inner.yaml"
+    inner.write_text(GOOD.replace("_checkpoints/shop-orders", "_checkpoints/shop-orders/mine"))
     with pytest.raises(ConfigurationError) as caught:
-        load_pipelines([first, second, tmp_path / "missing.yaml"], ENV)
+        load_pipelines([first, second, inner, tmp_path / "missing.yaml"], ENV)
     messages = [str(problem) for problem in caught.value.problems]
     assert any(f"{second}: name: the same as in {first}" in message for message in messages)
     assert any("checkpoint: the same as" in message for message in messages)
+    assert any(f"{inner}:" in message and f"lies in that of {second}, " in message for message in messages)
     assert any("spark.spark.sql.shuffle.partitions: differs" in message for message in messages)
     assert any("missing.yaml: cannot be read" in message for message in messages)
     assert caught.value.exit_code == 2

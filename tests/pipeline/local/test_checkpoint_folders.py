@@ -13,7 +13,8 @@ import pytest
 
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint, WritableCheckpoint
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, LocalCheckpoint, WritableCheckpoint
+from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem
 from freshet.pipeline.local import stream_checkpoint
 from freshet.pipeline.local.local_query import Trigger
 from freshet.pipeline.local.store_checkpoint import StoreCheckpoint, pipeline_checkpoint
@@ -97,6 +98,20 @@ def test_a_checksum_of_hadoops_never_stays_beside_another_file(tmp_path: Path) -
     folder.delete("offsets", "2")
     folder.forget("offsets", [0, 3])
     assert [path.name for path in offsets.iterdir()] == ["1"]
+
+
+def test_a_folder_knows_what_it_lies_in(folder: WritableCheckpoint) -> None:
+    """Of a new checkpoint that lies in another one this is said, wherever the two are."""
+    folder.replace("freshet.json", "{}")
+    inner: CheckpointFolder
+    if isinstance(folder, StoreCheckpoint):
+        inner = StoreCheckpoint(folder.place("offsets", "mine"), {})
+    else:
+        inner = LocalCheckpoint(Path(folder.place("offsets", "mine")))
+    problem = checkpoint_problem(inner, pipeline="p", table=None)
+    assert problem is not None and f"would lie in another checkpoint, {folder.place().rstrip('/')}:" in problem
+    folder.delete("freshet.json")
+    assert checkpoint_problem(inner, pipeline="p", table=None) is None
 
 
 def test_a_query_in_a_store(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from freshet.logstore.exceptions import LogTruncatedError
 from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.logstore.kafka.topic_watch import EARLIEST, LATEST, Place
 from freshet.pipeline.config.model import SourceConfig
-from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
+from freshet.pipeline.identity.checkpoint_topics import claim_topics
 from freshet.pipeline.local import kafka_source as module
 from freshet.pipeline.local.kafka_source import KafkaSource, kafka_source
 
@@ -30,6 +31,12 @@ class Topics:
         self.bounds: dict[Place, tuple[int, int]] = {}
         self.late: dict[Place, int] = {}
         self.asked: list[str] = []
+        self.ids: dict[str, str] = {}
+
+    def ask_ids(self, topics: set[str]) -> Callable[[], dict[str, str]]:
+        self.asked.append(f"ids of {', '.join(sorted(topics))}")
+        found = dict(self.ids)
+        return lambda: {topic: found[topic] for topic in topics & found.keys()}
 
     def places(self, *, fresh: bool = False) -> frozenset[Place]:
         return frozenset(self.bounds)
@@ -233,3 +240,31 @@ def test_options_of_the_client(tmp_path: Path, topics: Topics) -> None:
 def test_a_pattern_of_java_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="subscribePattern .* is a regular expression of Java's alone"):
         source(tmp_path, subscribePattern=r"\p{Lower}+")
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_topic_that_is_made_again_is_refused_before_what_was_read_is_committed(
+    tmp_path: Path, topics: Topics, monkeypatch: pytest.MonkeyPatch, is_long: bool
+) -> None:
+    """Asked beside the read, and again behind one that is long."""
+    claim_topics(str(tmp_path), {"t": "1"})
+    of = source(tmp_path)
+    topics.ids = {"t": "1"}
+    of.refuse_renewed()
+    for _ in range(2):
+        assert of.ranges('{"t":{"0":3}}', '{"t":{"0":4}}')
+        of.refuse_renewed()
+    of.refuse_renewed()
+    assert not of.ranges('{"t":{"0":4}}', '{"t":{"0":4}}')
+    assert topics.asked == ["ids of t"] * 2, "once for a batch that reads"
+    if is_long:
+        monkeypatch.setattr(module, "_LONG_S", -1)
+        of.ranges('{"t":{"0":4}}', '{"t":{"0":5}}')
+    topics.ids = {"t": "2"}
+    if not is_long:
+        of.ranges('{"t":{"0":4}}', '{"t":{"0":5}}')
+    with pytest.raises(InvalidRequestError, match=r"while it ran topic t was deleted and created again .*topics.json"):
+        of.refuse_renewed()
+    topics.ids = {}
+    of.ranges('{"t":{"0":4}}', '{"t":{"0":5}}')
+    of.refuse_renewed()

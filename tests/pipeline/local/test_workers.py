@@ -6,6 +6,7 @@ import faulthandler
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -156,15 +157,29 @@ def test_a_worker_that_is_killed_between_two_calls_is_replaced(pool: WorkerPool)
     assert pool.submit(Told("who"), worker=1).result() == (1, pool.pids()[1])
 
 
-def test_without_the_template_a_worker_that_ends_is_worth_a_start_of_its_own() -> None:
-    with WorkerPool(1) as pool:
-        [(_, worker)] = settled([pool.submit(Told("who"))])
-        with open(f"/proc/{worker}/stat") as stat:
-            template = int(stat.read().rpartition(")")[2].split()[1])
-        os.kill(template, signal.SIGKILL)
+@pytest.mark.dear("the template that takes its place is a program, which loads Arrow")
+def test_a_template_that_is_killed_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for all of its workers, as often as it is killed: a run goes on, and no start again would have helped."""
+    with WorkerPool(2, loads=[__name__]) as pool:
+        [(_, worker), _] = settled([pool.submit(Told("who"), worker=number) for number in (0, 1)])
+        os.kill(_parent_of(worker), signal.SIGKILL)
+        with pytest.raises(WorkerDiedError, match="forked from was killed.*another one takes its place"):
+            settled([pool.submit(Told("sleep", 60), worker=0)])
+        found = settled([pool.submit(Told("who"), worker=number) for number in (0, 1, 1)])
+        assert [number for number, _ in found] == [0, 1, 1] and len({_parent_of(pid) for _, pid in found}) == 1
+        os.kill(_parent_of(found[1][1]), signal.SIGKILL)
+        monkeypatch.setattr(sys, "executable", "/not/there")
         with pytest.raises(PipelineFailedError, match="start again") as ended:
-            settled([pool.submit(Told("end by", signal.SIGKILL))])
+            settled([pool.submit(Told("sleep", 60))])
         assert kind_of(ended.value) is ErrorKind.RETRYABLE
+        monkeypatch.undo()
+        assert settled([pool.submit(Told("who"), worker=1)])[0][0] == 1
+    assert not any(_lives(pid) for _, pid in found)
+
+
+def _parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
 
 
 def test_workers_leave_signals_of_the_terminal_to_their_driver(pool: WorkerPool) -> None:
@@ -216,11 +231,18 @@ def test_threads_share_the_workers(pool: WorkerPool) -> None:
     assert found == {number: [(number, each) for each in range(20)] for number in range(4)}
 
 
-def test_workers_end_with_a_driver_that_is_killed() -> None:
+@pytest.mark.parametrize(
+    "is_renewed", [False, pytest.param(True, marks=pytest.mark.dear("a template that is a program loads Arrow"))]
+)
+def test_workers_end_with_a_driver_that_is_killed(is_renewed: bool) -> None:
     read, write = os.pipe()
     driver = os.fork()
     if not driver:
-        pool = WorkerPool(2)
+        pool = WorkerPool(2, loads=[__name__] if is_renewed else ())
+        if is_renewed:
+            os.kill(_parent_of(pool.submit(Told("who"), worker=0).result()[1]), signal.SIGKILL)
+            while pool.submit(Told("who"), worker=1).exception() or pool.submit(Told("who"), worker=0).exception():
+                pass
         pool.submit(Told("sleep", 60), worker=1)
         os.write(write, json.dumps([*pool.pids(), pool.submit(Told("who"), worker=0).result()[1]]).encode())
         time.sleep(60)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from freshet import Catalog
 from freshet.pipeline.checks.postgres_reach import database_problems
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.local import postgres_copy, postgres_piece, postgres_source
@@ -17,6 +18,7 @@ from freshet.pipeline.local.postgres_copy import TableCopy
 from freshet.pipeline.local.postgres_offset import going_on_problems
 from freshet.pipeline.postgres import copied_table
 from freshet.pipeline.postgres.copy_state import CopyState
+from freshet.pipeline.sync.database_resync import planned_resync
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import SYNC, Streamed
 
@@ -24,6 +26,7 @@ SUMS = "options: {merge-engine: aggregation, fields.v.aggregate-function: sum}"
 RULES = '[{from: "[^.]*.public.(log.*)", to: "db.{table}", without_key: append, options: {bucket: "-1"}}, '
 RULES += '{from: "[^.]*.public.(k.*)", to: "db.{table}", primary_key: [id]}, '
 RULES += '{from: "[^.]*.public.(.*)", to: "db.{table}", ' + SUMS + "}]"
+LEFT_OUT = '[{exclude: ".*big"}, {from: "[^.]*.public.(.*)", to: "db.{table}"}]'
 pytestmark = pytest.mark.dear("a pipeline on a real server")
 
 
@@ -262,6 +265,56 @@ def test_partitions_and_heirs(
     streamed.run(SYNC)
     assert same(streamed, "k", "log", "heir")
     assert len(streamed.rows("db.parent")) == 40
+
+
+def test_tables_that_go_nowhere_are_not_copied(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor are those that come later, or in a resync of all; one that is sent somewhere later is copied by a resync."""
+    monkeypatch.setattr(postgres_source, "LOOK_S", 0.0)
+    names = ("t", "left_out", "no_rule", "late")
+    postgres.run(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)" for name in names),
+        *(f"INSERT INTO {name} SELECT i, 1 FROM generate_series(1, 40) i" for name in names),
+        "CREATE PUBLICATION p FOR TABLE t, left_out, no_rule",
+    )
+    rules = '[{exclude: ".*left_out|.*late"}, {from: "[^.]*.public.t", to: "db.t"}]'
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", rules=rules)
+    assert sum(each.report.read_count for each in streamed.run(SYNC)) == 40
+    assert (
+        "not copied, as sync.tables excludes them or has no rule for them: public.left_out, public.no_rule"
+        in caplog.text
+    )
+    postgres.run("ALTER PUBLICATION p ADD TABLE late", "UPDATE late SET v = 2 WHERE id < 3", "UPDATE t SET v = 2")
+    assert sum(each.report.read_count for each in streamed.run(SYNC)) == 42
+    assert planned_resync(streamed.config(SYNC), None).run()
+    assert sum(each.report.read_count for each in streamed.run(SYNC)) == 40
+    taken = rules.replace("|.*late", "").replace("public.t", "public.(t|late)").replace("db.t", "db.{table}")
+    with pytest.raises(
+        PipelineFailedError, match="late go to db.late .*went nowhere before.* resync FILE --table db.late"
+    ):
+        streamed.run(SYNC, rules=taken)
+    planned_resync(streamed.config(SYNC, rules=taken), "db.late").run()
+    postgres.run("UPDATE late SET v = 3 WHERE id > 38")
+    streamed.run(SYNC, rules=taken)
+    assert same(streamed, "t", "late")
+
+
+def test_a_copy_ends_without_a_table_that_the_rules_leave_out_meanwhile(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_copy, "CHUNKS_MAX", 1)
+    postgres.run(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)" for name in ("big", "t")),
+        *(f"INSERT INTO {name} SELECT i, 1 FROM generate_series(1, 200) i" for name in ("big", "t")),
+        "CREATE PUBLICATION p FOR TABLE big, t",
+    )
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    with streamed.running(SYNC) as came:
+        assert came.wait(60)
+    copied = Catalog(tmp_path / "w").table("db.t").scan().count() if Catalog(tmp_path / "w").has_table("db.t") else 0
+    rest = sum(each.report.read_count for each in streamed.run(SYNC, rules=LEFT_OUT))
+    assert same(streamed, "t") and 200 <= rest + copied <= 235, "of the other one, the batch that was planned at most"
 
 
 def test_a_table_whose_copy_cannot_end_can_be_left_out(tmp_path: Path, postgres: PostgresSource) -> None:

@@ -86,6 +86,18 @@ def test_tables_of_the_pipeline_itself_and_tables_that_cannot_be(
     assert "is the table of the dead letters of this pipeline" in said[f"shop.public.{own}"][1]
 
 
+def test_rules_that_say_otherwise_than_their_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules: list[dict[str, Any]] = [
+        {"from": "shop.public.keyed", "to": "lake.keyed", "primary_key": ["id", "n"]},
+        {"from": "shop.public.(.*)", "to": "lake.$1", "options": {"file.format": "orc"}},
+    ]
+    for name in ("keyed", "plain"):
+        Catalog(tmp_path).create_table(f"lake.{name}", schema={"id": "INT"}, primary_keys=["id"])
+    said, refused = report(sync_config(rules), tmp_path, [record("keyed"), record("plain")], [], monkeypatch)
+    assert len(refused) == 1 and "its primary key is (id), not (id, n)" in refused[0]
+    assert "; lake.plain exists, and its own options count: file.format is not set" in said["shop.public.plain"][1]
+
+
 def test_topics_of_plain_records_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = sync_config([{"from": "plain_(.*)", "to": "lake.$1", "options": {"bucket": 1}}])
     sync = config.sync.model_copy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from freshet.pipeline.config.sections import CompactionConfig
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
-from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.exceptions import PipelineError, PipelineFailedError
 from freshet.pipeline.query.driver.background_rounds import ONE_CORE
 from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
@@ -155,6 +156,21 @@ def test_a_name_of_a_source_is_no_branch(world: World) -> None:
     tables = world.run(to_branch)
     tables.follow([seen("shop.public.a")], 0, STARTS)
     assert [each.table.name for each in tables.round(0, STARTS)] == [LEDGER, "lake.a$branch_b"]
+
+
+@pytest.mark.parametrize(
+    "name", ["$ref", "a$b", "a$files", "$branch_b", "a$branch_", "a$branch_1", "a$branch_b$c", "$"]
+)
+def test_a_name_that_has_a_dollar_stops_the_query_with_its_rule(world: World, name: str) -> None:
+    """Whether it means a system table, a branch, or nothing."""
+    world.run().follow([seen("shop.public.a")], 0, STARTS)
+    tables = world.run()
+    with pytest.raises(PipelineFailedError) as failed:
+        tables.follow([seen(f"shop.public.{name}")], 0, STARTS)
+    text = str(failed.value)
+    assert f"rule 0 of sync.tables sends shop.public.{name} to 'lake.{name}': " in text
+    assert text.endswith("Exclude it, or give it a rule of its own") and "'lake.'" not in text
+    assert world.state() == {}
 
 
 def test_another_run_finds_what_was_created_before_its_batch_was_committed(world: World) -> None:
@@ -304,6 +320,51 @@ def test_deletions_alone_in_a_first_look_hold_nothing_back(world: World) -> None
     tables.follow([seen("shop.public.a", {}, [])], 0, STARTS)
     tables.forget_deletions()
     assert not tables.plan().tables
+
+
+# --- a rule that says otherwise than its table ------------------------------------------------------------------------
+
+OTHER_RULES = [
+    ({"primary_key": ["id", "n"]}, r"its primary key is \(id\), not \(id, n\)", None),
+    ({"partition_by": ["id"]}, r"its partition key is \(\), not \(id\)", None),
+    ({"options": {"bucket-key": "id"}}, "option bucket-key is not set there and id in the file", None),
+    ({"options": {"merge-engine": "first-row"}}, "merge-engine is not set there and first-row in the file", None),
+    ({"options": {"bucket": -1}}, "option bucket is 2 there and -1 in the file", None),
+    ({"options": {"bucket": 4}}, None, r"bucket is 2 there, so bucket=4 .* freshet rescale .* lake.a --bucket 4"),
+    ({"options": {"file.format": "orc"}}, None, "file.format is not set there, so file.format=orc .*: freshet sql"),
+    ({"types": {"n": "BIGINT"}}, None, "column n is INT there, so BIGINT of rule 0 .* ALTER COLUMN n TYPE BIGINT"),
+    (
+        {"computed_columns": {"n": "cast(id, STRING)"}},
+        None,
+        "column n is INT there, so STRING of rule 0 .* TYPE STRING",
+    ),
+    ({"primary_key": ["id"], "options": {"bucket": 2}, "types": {"n": "INT", "new": "DATE"}}, None, None),
+]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize(("said", "refused", "told"), OTHER_RULES)
+def test_a_rule_that_says_otherwise_than_its_table(
+    world: World, said: dict[str, Any], refused: str | None, told: str | None, is_known: bool
+) -> None:
+    """By the ledger, or met for the first time: what was declared later has no effect in silence."""
+    before = world.run()
+    before.follow([seen("shop.public.a")], 0, STARTS)
+    if is_known:
+        written(world, before, 0, "lake.a")
+    rule, snapshots = {"from": "shop.public.(.*)", "to": "lake.$1", **said}, world.ledger.latest_snapshot()
+
+    def started() -> Sequence[str]:
+        tables = world.run(rule, number=1)
+        tables.follow([seen("shop.public.a")], 1, STARTS)
+        return tables.take_events({})
+
+    if refused is None:
+        assert [re.search(told or "", text) is not None for text in started()] == [True] * (told is not None)
+    else:
+        with pytest.raises(PipelineError, match=f"table lake.a exists and differs from rule 0 .*{refused}.*resync"):
+            started()
+    assert world.ledger.latest_snapshot() == snapshots and world.catalog.table("lake.a").schema.id == 0
 
 
 # --- renamed columns --------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -19,6 +19,24 @@ from freshet.logstore.protocol.client import OffsetBounds
 _AT_ONCE: Final = 500
 _FURTHER: Final = 16
 """How many times further back a partition is looked at that has no record so near its end."""
+
+
+def asked_ids(client: AdminClient, names: Collection[str], timeout_s: float) -> Callable[[], dict[str, str]]:
+    """Asks for `KafkaCluster.topic_ids`; what it gives waits for the answer."""
+    asked = client.describe_topics(TopicCollection(sorted(names)), request_timeout=timeout_s)
+
+    def answer() -> dict[str, str]:
+        ids = {}
+        for name, future in asked.items():
+            try:
+                topic_id = future.result().topic_id
+            except KafkaException:
+                continue
+            if topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits():
+                ids[name] = str(topic_id)
+        return ids
+
+    return answer
 
 
 class ClusterAnswer(Frozen):
@@ -69,19 +87,7 @@ class KafkaCluster:
 
         A topic that is deleted and created again has another id. Brokers before 2.8 give none.
         """
-        if not names:
-            return {}
-        ids = {}
-        for name, future in self._client.describe_topics(
-            TopicCollection(sorted(names)), request_timeout=timeout_s
-        ).items():
-            try:
-                topic_id = future.result().topic_id
-            except KafkaException:
-                continue
-            if topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits():
-                ids[name] = str(topic_id)
-        return ids
+        return asked_ids(self._client, names, timeout_s)() if names else {}
 
     def topic_settings(
         self, names: Collection[str], keys: Collection[str], timeout_s: float

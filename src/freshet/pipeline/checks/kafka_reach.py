@@ -232,14 +232,15 @@ def watched_brokers(
     on_renewed: Callable[[PipelineConfig, Sequence[str]], None] | None = None,
     on_answer: Callable[[Brokers, KafkaCluster, ClusterAnswer], None] = lambda brokers, cluster, answer: None,
     clients: Clusters | None = None,
+    ended: threading.Event | None = None,
 ) -> Iterator[None]:
-    """Says, while the block runs, when a cluster stops answering and when it is back.
+    """Says, while the block runs, when a cluster stops answering and when it is back; until `ended` is set at most.
 
     `topic_ids` are those of the start by pipeline; `on_renewed` is called, in a thread of its own, where topics of a
     pipeline were deleted and created again; `on_answer` there too, with each answer of a cluster. Batches wait for
     none of this.
     """
-    ended = threading.Event()
+    ended = ended or threading.Event()
     watched = [brokers for brokers in clusters(configs) if not brokers.settings.untranslated]
     clients = clients or Clusters()
     known = {config.name: dict((topic_ids or {}).get(config.name, {})) for config in configs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from shutil import get_terminal_size
@@ -90,7 +91,13 @@ def run_on(
         restarts=RestartRule(restarts),
         keep_going=refusals.keeps_going,
     )
-    with when_asked_to_stop(runner.request_stop), _watched_brokers(configs, runner, topic_ids):
+    ended = threading.Event()
+
+    def stop() -> None:
+        ended.set()  # who asks brokers that are away asks no more
+        runner.request_stop()
+
+    with when_asked_to_stop(stop), _watched_brokers(configs, runner, topic_ids, ended):
         try:
             runner.run()
         except BaseException as error:
@@ -116,7 +123,10 @@ def needs_kafka(configs: Sequence[PipelineConfig]) -> bool:
 
 
 def _watched_brokers(
-    configs: Sequence[PipelineConfig], runner: Runner, topic_ids: Mapping[str, Mapping[str, str]]
+    configs: Sequence[PipelineConfig],
+    runner: Runner,
+    topic_ids: Mapping[str, Mapping[str, str]],
+    ended: threading.Event,
 ) -> AbstractContextManager[object]:
     if not needs_kafka(configs):
         return nullcontext()
@@ -132,5 +142,6 @@ def _watched_brokers(
         topic_ids=topic_ids,
         on_renewed=stop,
         on_answer=brokers.WatchedTransactions(configs, runner.checkpoint_of, complain).look,
+        ended=ended,
     )
     return watching

@@ -361,6 +361,11 @@ def _between_files(configs: Sequence[tuple[str, PipelineConfig]]) -> Iterator[Pr
             other = owners.setdefault(question(config), path)
             if other != path:
                 yield Problem((key,), f"the same as in {other}; each pipeline needs its own", path=path)
+    folders = {config.checkpoint.rstrip("/") + "/": path for path, config in configs}
+    for folder, path in folders.items():
+        for above, other in folders.items():
+            if folder != above and folder.startswith(above):
+                yield Problem(("checkpoint",), f"lies in that of {other}, {above}; choose one beside it", path=path)
     tables: dict[tuple[str, str], tuple[TableConfig, str]] = {}
     for path, config in configs:
         wanted = config.table

@@ -34,6 +34,9 @@ class CheckpointFolder(Protocol):
     def numbers(self, *names: str) -> list[int]:
         """The names that are numbers in a folder of the checkpoint; none where it is not there."""
 
+    def above(self) -> CheckpointFolder | None:
+        """The folder that it lies in; None at the top."""
+
     def write_problem(self) -> str | None:
         """Why nothing can be written here; None where it can. Leaves nothing."""
 
@@ -132,6 +135,15 @@ class LocalCheckpoint:
         """`CheckpointFolder.numbers`."""
         return [int(each) for each in self.names(*names) if each.isdecimal()]
 
+    def above(self) -> LocalCheckpoint | None:
+        """`CheckpointFolder.above`."""
+        folder = self._folder.absolute()
+        return None if folder.parent == folder else LocalCheckpoint(folder.parent)
+
+    def folders(self) -> list[LocalCheckpoint]:
+        """The folders in it."""
+        return [LocalCheckpoint(self._folder / name) for name in sorted(self.names())]
+
     def write_problem(self) -> str | None:
         """`CheckpointFolder.write_problem`."""
         return write_problem(self._folder)
@@ -206,6 +218,12 @@ def local_folder(location: str) -> Path | None:
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))
     return Path(location) if not parsed.scheme else None
+
+
+def uri_above(uri: str) -> str | None:
+    """The URI of the folder that one lies in; None where that is a bucket or the root."""
+    above = uri.rstrip("/").rpartition("/")[0]
+    return above if urlparse(above).path.strip("/") else None
 
 
 def spark_path(location: str) -> str:

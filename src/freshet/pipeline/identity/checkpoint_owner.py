@@ -13,14 +13,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder, shown_place
+from freshet.pipeline.identity.checkpoint_folder import (
+    CheckpointFolder,
+    CheckpointPlace,
+    LocalCheckpoint,
+    as_folder,
+    shown_place,
+)
+from freshet.storage.exceptions import StorageError
 from freshet.storage.table import Table
 
 OWNER_FILE: Final = "freshet.json"
 SPARK_METADATA: Final = "metadata"
+_SCHEMA: Final = ("schema", "schema-0")
+_BESIDE: Final = "choose a folder beside it"
 
 
 def claim_checkpoint(checkpoint: CheckpointPlace, *, pipeline: str, table: Table) -> None:
@@ -110,7 +120,33 @@ def _problem_of_new(checkpoint: str, folder: CheckpointFolder) -> str | None:
     """What is wrong with a folder that no pipeline has claimed yet."""
     if folder.read(SPARK_METADATA) is not None:
         return f"checkpoint {checkpoint} belongs to a streaming query that is not Freshet's; choose another folder"
-    return _not_writable(checkpoint, folder)
+    return _neighbour_problem(checkpoint, folder) or _not_writable(checkpoint, folder)
+
+
+def _neighbour_problem(checkpoint: str, folder: CheckpointFolder) -> str | None:
+    """What a new folder lies in, or has in it: who removes the one, or looks for files that nobody needs, takes the
+    other with it."""
+    above: CheckpointFolder | None = folder
+    while above is not None:
+        kind = _kind_of_folder(above)
+        if kind is not None:
+            return f"checkpoint {checkpoint} would lie in {kind}, {above.place().rstrip('/')}: {_BESIDE}"
+        above = above.above()
+    for inner in folder.folders() if isinstance(folder, LocalCheckpoint) else ():
+        kind = _kind_of_folder(inner)
+        if kind is not None:
+            return f"checkpoint {checkpoint} would have {kind} in it, {inner.place().rstrip('/')}: {_BESIDE}"
+    return None
+
+
+def _kind_of_folder(folder: CheckpointFolder) -> str | None:
+    """What a folder is that no checkpoint may lie in; None also where it may not be looked at."""
+    kinds = {(OWNER_FILE,): "another checkpoint", (SPARK_METADATA,): "another checkpoint", _SCHEMA: "a table"}
+    for names, kind in kinds.items():
+        with suppress(OSError, StorageError, UnicodeDecodeError):
+            if folder.read(*names) is not None:
+                return kind
+    return None
 
 
 def _not_writable(checkpoint: str, folder: CheckpointFolder) -> str | None:

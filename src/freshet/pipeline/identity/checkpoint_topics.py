@@ -4,8 +4,8 @@
 
 A topic that is deleted and created again begins at offset 0. Spark's checkpoint knows topics by their names only: it
 would go on at the offset where the old one was left, and the records before it would be missing in silence. The ids
-are written when a run starts, so a topic that is created again between two runs is noticed; `kafka_reach` looks from
-time to time while a pipeline runs.
+are written when a run starts, so a topic that is created again between two runs is noticed. While a pipeline runs,
+`local/kafka_source` looks before each commit; on Spark `kafka_reach` does from time to time.
 
 A folder that only Spark can reach is looked at once it runs (`checkpoint_folder`).
 """
@@ -34,7 +34,7 @@ def claim_topics(checkpoint: CheckpointPlace, topic_ids: Mapping[str, str]) -> N
     if renewed:
         shown = shown_place(checkpoint)
         raise ConfigurationError(f"checkpoint {shown}: since it was written {renewal_text(checkpoint, renewed)}")
-    known = _known(folder)
+    known = known_topics(folder)
     if known == {**known, **topic_ids}:
         return
     try:
@@ -47,11 +47,12 @@ def renewed_topics(checkpoint: CheckpointPlace, topic_ids: Mapping[str, str]) ->
     """The topics that had other ids when the checkpoint was written; raises `ConfigurationError` where its file is
     damaged."""
     folder = as_folder(checkpoint)
-    known = {} if folder is None else _known(folder)
+    known = {} if folder is None else known_topics(folder)
     return sorted(topic for topic, topic_id in topic_ids.items() if known.get(topic, topic_id) != topic_id)
 
 
-def _known(folder: CheckpointFolder) -> dict[str, str]:
+def known_topics(folder: CheckpointFolder) -> dict[str, str]:
+    """The topics of a checkpoint with their ids; raises `ConfigurationError` where their file is damaged."""
     try:
         known: dict[str, str] = json.loads(folder.read(TOPICS_FILE) or "{}")
     except (OSError, ValueError) as error:

@@ -5,6 +5,7 @@
 | `first` | `sources/<i>/0`, which is written once; before that, from the options |
 | `latest` | the ends of all partitions, in one round trip; within the limits per trigger |
 | `ranges` | the offsets alone, where no partition is new |
+| `refuse_renewed` | the ids of the topics, asked for while the batch is read: a topic that was made again has others |
 | `wait` | a client that stands at the ends |
 
 Which topics and partitions there are is asked again after some seconds (`topic_watch.REFRESH_S`), or where one is gone;
@@ -29,7 +30,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -37,12 +38,13 @@ from typing import Final, TypeVar
 from freshet.logstore.exceptions import LogTruncatedError
 from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.logstore.kafka.topic_watch import EARLIEST, LATEST, TopicWatch
-from freshet.pipeline.checks.kafka_reach import assigned_places
+from freshet.pipeline.checks.kafka_reach import assigned_places, renewed_topics
 from freshet.pipeline.config.model import SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
 from freshet.pipeline.config.starting_offsets import Place, Start, places_of, start_of, start_problems
-from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
+from freshet.pipeline.identity.checkpoint_topics import known_topics, renewal_text
 from freshet.pipeline.local.kafka_plan import KafkaLimits, is_too_little, limited, losses, planned_ranges
 from freshet.pipeline.query.driver.direct_reads import direct_client
 from freshet.pipeline.query.task.kafka_ranges import DirectClient
@@ -51,6 +53,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 _TOO_LITTLE_S: Final = 0.2
 """How long until the ends are asked for again where too few records are there for a batch."""
+_LONG_S: Final = 0.5
 _STARTING_OFFSETS, _EARLIEST = "startingoffsets", "earliest"
 K = TypeVar("K", str, int)
 
@@ -109,6 +112,9 @@ class KafkaSource:
         self._ends: dict[Place, int] | None = None
         self._triggered_ms = 0
         self._is_delayed = False
+        self._ids: dict[str, str] | None = None
+        self._asked: tuple[set[str], float, Callable[[], dict[str, str]]] | None = None
+        """The topics of the batch, when their ids were asked for, and what gives the answer."""
 
     @property
     def client(self) -> DirectClient:
@@ -154,7 +160,26 @@ class KafkaSource:
         begun, ends = _offsets(start), _offsets(end)
         firsts = self._firsts(begun, ends)
         self._report(begun, ends, firsts)
-        return planned_ranges(begun, ends, firsts, self._limits)
+        found = planned_ranges(begun, ends, firsts, self._limits)
+        if found:
+            topics = {each.topic for each in found}
+            self._asked = (topics, time.monotonic(), self._watch.ask_ids(topics))
+        return found
+
+    def refuse_renewed(self) -> None:
+        """`RenewableSource.refuse_renewed`. What was answered before a long read is asked again."""
+        if self._asked is None:
+            return
+        (topics, asked_s, answer), self._asked = self._asked, None
+        if time.monotonic() - asked_s > _LONG_S:
+            answer = self._watch.ask_ids(topics)
+        if self._ids is None:
+            self._ids = known_topics(self._folder)
+        if renewed := renewed_topics(self._ids, answer()):
+            folder = self._folder.place()
+            raise InvalidRequestError(
+                f"Nothing of the batch was committed: while it ran {renewal_text(folder, renewed)}"
+            )
 
     def done(self, end: str) -> None:
         """`Source.done`."""

@@ -36,7 +36,7 @@ from freshet._frozen import Frozen
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import is_retryable
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.source import PatientSource, Source, Span
+from freshet.pipeline.local.source import PatientSource, RenewableSource, Source, Span
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
 from freshet.pipeline.query.driver.engine import Engine, MicroBatch
 
@@ -244,6 +244,9 @@ class LocalQuery:
     def _settle(self) -> None:
         """`MicroBatch.settle`."""
         if not self._is_settled:
+            for source in self._sources:
+                if isinstance(source, RenewableSource):
+                    source.refuse_renewed()
             with self._timed("walCommit"):
                 self._log.settle()
             self._is_settled = True

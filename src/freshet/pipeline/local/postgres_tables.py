@@ -1,7 +1,8 @@
 """The tables of a database that are copied: those that a publication has as a pipeline begins, and those that it gets.
 
 A table that comes later is copied beside the stream too: from the batch on that has its first change, or from the look
-at the publication that finds it. A table that has another name than before is no new one.
+at the publication that finds it. A table that has another name than before is no new one. One that the rules of a file
+send nowhere is not copied; a run that finds it sent somewhere asks for a resync (`LakeTargets.problems`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from freshet.pipeline.postgres.table_form import DEFAULT, FULL, TableForm
 from freshet.pipeline.postgres.wire import Relation
 
 _NO_OID: Final = 0
+_SHOWN_MAX: Final = 10
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -66,7 +68,7 @@ class CopiedTables:
         """Refuses a publication that lacks what it had when it was last looked at, which is written down."""
         problems = list(publication_problems(session, self._config))
         before = published_before(self._folder, self._index)
-        now = self.published = self._targets.sent(session.info.dbname, taken_tables(session, self._config))
+        now = self._taken(session)
         if not problems:
             problems += narrowed_problems(session, self._config, before, now)
             problems += remade_problems(self._config, before, now)
@@ -100,14 +102,21 @@ class CopiedTables:
     def begin(self) -> CopyState | None:
         """The copy of a pipeline that begins; None where nothing is copied."""
         with self._place.session() as session:
-            self.published = taken_tables(session, self._config)
-        self._keep({name: each.oid for name, each in self.published.items()})
-        return None if self._config.snapshot == "never" else CopyState(tuple(self.published))
+            self._taken(session)
+        wanted = self._wanted
+        self._keep({name: each.oid for name, each in wanted.items()})
+        if self._config.snapshot == "never":
+            return None
+        if left := [".".join(name) for name in self.published if name not in wanted]:
+            more = f" and {len(left) - _SHOWN_MAX} more" if len(left) > _SHOWN_MAX else ""
+            text = f"{', '.join(left[:_SHOWN_MAX])}{more}"
+            _LOG.warning("not copied, as sync.tables excludes them or has no rule for them: %s", text)
+        return CopyState(tuple(wanted))
 
     def begin_again(self, copy: CopyState | None, names: Sequence[TableName]) -> CopyState:
         """The copy with these tables from their start, those that the source has now."""
         with self._place.session() as session:
-            self.published = taken_tables(session, self._config)
+            self._taken(session)
         self._keep(self._read() | {name: self.published[name].oid for name in names})
         others = {} if copy is None else {name: each for name, each in copy.progress.items() if name not in names}
         kept = () if copy is None else tuple(name for name in copy.tables if name not in names)
@@ -117,16 +126,19 @@ class CopiedTables:
         """The copy with the tables that have come to the publication, without those that are left out of the file now;
         `relations` are those of the changes of a batch that is not planned yet."""
         if copy is not None:
-            copy = copy.without([name for name in copy.left if not self._config.takes(*name)])
+            copy = copy.without(
+                [name for name in copy.left if not self._config.takes(*name) or self._goes_nowhere(name)]
+            )
         if self._config.snapshot != "initial":
             return copy
         known = self._read() | dict.fromkeys(() if copy is None else copy.tables, _NO_OID)
         oids = set(known.values())
         sent = {(each.schema, each.name): each.oid for each in relations}
-        if any(name not in known and oid not in oids and self._config.takes(*name) for name, oid in sent.items()):
+        unknown = [name for name, oid in sent.items() if name not in known and oid not in oids]
+        if any(self._config.takes(*name) and not self._goes_nowhere(name) for name in unknown):
             with self._place.session() as session:
-                self.published = taken_tables(session, self._config)
-        new = tuple(name for name, each in self.published.items() if name not in known and each.oid not in oids)
+                self._taken(session)
+        new = tuple(name for name, each in self._wanted.items() if name not in known and each.oid not in oids)
         return copy if not new else (copy or CopyState(())).with_tables(new)
 
     def done(self, copy: CopyState | None) -> None:
@@ -134,7 +146,7 @@ class CopiedTables:
         copied all of them: they are not either after another `snapshot` in the file."""
         known = self._read()
         copied = () if copy is None else copy.tables
-        came = () if self._config.snapshot == "initial" else self.published
+        came = () if self._config.snapshot == "initial" else self._wanted
         new = [name for name in (*copied, *came) if name not in known]
         if new:
             oids = {name: self.published[name].oid if name in self.published else _NO_OID for name in new}
@@ -164,6 +176,20 @@ class CopiedTables:
     def end(self) -> None:
         """Writes that down."""
         self._folder.replace(self._ended_name, self._config.slot)
+
+    @property
+    def _wanted(self) -> PublishedTables:
+        """The published tables without those that go nowhere."""
+        return {name: each for name, each in self.published.items() if not self._goes_nowhere(name)}
+
+    def _goes_nowhere(self, name: TableName) -> bool:
+        """Whether the rules of the file are known to send a published table nowhere."""
+        return name in self.published and self.published[name].target == ""
+
+    def _taken(self, session: psycopg.Connection[Any]) -> PublishedTables:
+        """The tables of the publication as they are now."""
+        self.published = self._targets.sent(session.info.dbname, taken_tables(session, self._config))
+        return self.published
 
     def _read(self) -> dict[TableName, int]:
         if self._known is None:

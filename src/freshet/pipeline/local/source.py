@@ -73,6 +73,15 @@ class PatientSource(Protocol):
         """Has what is asked now be the last time; called from any thread."""
 
 
+@runtime_checkable
+class RenewableSource(Protocol):
+    """One whose offsets may come to be those of something else."""
+
+    def refuse_renewed(self) -> None:
+        """Raises where the batch may have been read of something else than its offsets are of; called once it was read,
+        before a table is changed for it."""
+
+
 ReadSource: TypeAlias = RangeSource | PieceSource
 Span: TypeAlias = tuple[str | None, str | None]
 """Start and end of a source in a batch; `MicroBatch.frame` has one for each. The end is None where the source has given

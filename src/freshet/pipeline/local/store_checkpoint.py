@@ -15,7 +15,7 @@ from uuid import uuid4
 from freshet.pipeline.config.catalogs import store_options
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, Problem
-from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint, WritableCheckpoint, local_folder
+from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint, WritableCheckpoint, local_folder, uri_above
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, StorageError
 from freshet.storage.io.env import Env, open_env
 
@@ -30,7 +30,7 @@ class StoreCheckpoint:
 
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
         """`options` are those of the store."""
-        self._root = location.rstrip("/")
+        self._root, self._options = location.rstrip("/"), options
         with self._refused():
             self._env: Env = open_env(self._root, options)
         self._files = self._env.file_io
@@ -88,6 +88,11 @@ class StoreCheckpoint:
         """`WritableCheckpoint.names`."""
         with self._refused():
             return [each.name for each in self._files.entries(self.place(*names)) if not each.is_folder]
+
+    def above(self) -> StoreCheckpoint | None:
+        """`CheckpointFolder.above`."""
+        above = uri_above(self._root)
+        return None if above is None else StoreCheckpoint(above, self._options)
 
     def write_problem(self) -> str | None:
         """`CheckpointFolder.write_problem`."""

@@ -4,7 +4,8 @@
        └─ a pair of sockets each, of which the template hands one to the worker ─┘
 
 The template asks nobody anything and does two things: it forks a worker for a socket, and it says how a worker ended.
-Until that is asked, the id of the process is nobody else's. It ends with the driver, and the workers with it.
+Until that is asked, the id of the process is nobody else's. It ends with the driver, and the workers with it. Where it
+was killed, the driver has threads by then: the next template is a program of its own, which loads what it needs.
 """
 
 from __future__ import annotations
@@ -129,19 +130,20 @@ class WorkerProcess:
         self._template = template
         self._niceness = niceness
         self._socket: socket.socket | None = None
+        self._origin = 0
 
     def start(self) -> None:
         """Forks it."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self.pid = self._template.fork(theirs.fileno(), self.number, self._niceness)
+            self.pid, self._origin = self._template.fork(theirs.fileno(), self.number, self._niceness)
         self._socket = ours
         self.known.forget()
 
     def ask(self, call: Call) -> bytes:
         """What it answers. Raises `WorkerEndedError` where it ends instead."""
         try:
-            if self._socket is None:
+            if self._socket is None or self._origin != self._template.pid:  # it has ended with its template
                 self.start()
             assert self._socket is not None
             content, fresh = self.known.dumps(call)
@@ -156,10 +158,10 @@ class WorkerProcess:
         self.was_killed = True
         os.kill(self.pid, signal.SIGKILL)
 
-    def how_it_ended(self) -> int:
-        """The wait status of the process that has closed its socket."""
+    def how_it_ended(self) -> int | None:
+        """The wait status of the process that has closed its socket; None where it has ended with its template."""
         self.shut_down()
-        return self._template.how(self.pid)
+        return self._template.how(self.pid, self._origin)
 
     def shut_down(self) -> None:
         """Closes its socket, whoever waits there: once it has ended its call it ends."""
@@ -173,61 +175,108 @@ class Template:
 
     def __init__(self, loads: Sequence[str] = ()) -> None:
         """`loads` are modules that the template loads before it forks a worker, beside what the driver does."""
+        self.pid = 0
+        """Of none, where it has ended and could not be started again."""
+        self._is_closed = False
         self._lock = threading.Lock()
+        self._loads = (*loads, *(name for name in sys.modules if name.startswith(_OURS)))
         self._control, theirs = socket.socketpair()
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        self._pid = os.fork()
-        if not self._pid:
+        self.pid = os.fork()
+        if not self.pid:
             self._control.close()
+            _begin(parent)
             _run_template(theirs, parent, loads)
         theirs.close()
 
-    def fork(self, descriptor: int, number: int, niceness: int) -> int:
-        """The process id of a new worker with this socket."""
-        return self._asked(_FORK, number << 8 | niceness, [descriptor])
+    def fork(self, descriptor: int, number: int, niceness: int) -> tuple[int, int]:
+        """The process ids of a new worker with this socket and of its template, which is another one where the last has
+        ended."""
+        asked = _FORK, number << 8 | niceness, [descriptor]
+        with self._lock:
+            try:
+                return self._asked(*asked), self.pid
+            except (EOFError, OSError):
+                if self._is_closed:
+                    raise
+                self._renew()
+                return self._asked(*asked), self.pid
 
-    def how(self, pid: int) -> int:
-        """The wait status of a worker that ends; its process id is free then."""
-        return self._asked(_HOW, pid)
+    def how(self, pid: int, origin: int) -> int | None:
+        """The wait status of a worker that ends, whose process id is free then; None where its template, `origin`, has
+        ended."""
+        with self._lock, suppress(EOFError, OSError):
+            return self._asked(_HOW, pid) if self.pid == origin else None
+        return None
 
     def close(self) -> None:
         """Ends it, once the workers have ended, or all of them at once if that takes long."""
+        self._is_closed = True
         _shut(self._control)
         until_s = time.monotonic() + _CLOSE_S
         with suppress(ChildProcessError):
-            while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            while self.pid and os.waitpid(self.pid, os.WNOHANG) == (0, 0):
                 if time.monotonic() > until_s:
-                    os.kill(self._pid, signal.SIGKILL)
+                    os.kill(self.pid, signal.SIGKILL)
                 time.sleep(_CLOSE_STEP_S)
 
     def _asked(self, kind: bytes, value: int, descriptors: Sequence[int] = ()) -> int:
-        with self._lock:
-            socket.send_fds(self._control, [_COMMAND.pack(kind, value)], descriptors)
-            answer = self._control.recv(_ANSWER.size, socket.MSG_WAITALL)
+        socket.send_fds(self._control, [_COMMAND.pack(kind, value)], descriptors)
+        answer = self._control.recv(_ANSWER.size, socket.MSG_WAITALL)
         if len(answer) < _ANSWER.size:
             raise EOFError
         (found,) = _ANSWER.unpack(answer)
         return int(found)
 
+    def _renew(self) -> None:
+        """Starts another one without a fork of this process, which has threads."""
+        self._control.close()
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
+        self._control, theirs = socket.socketpair()
+        program = [sys.executable, "-c", _PROGRAM, repr((sys.path, os.getpid(), self._loads))]
+        with theirs:
+            onto = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), _INPUT)]
+            self.pid = os.posix_spawn(sys.executable, program, os.environ, file_actions=onto)
+
+
+_OURS: Final = "freshet."
+_INPUT: Final = 0
+"""The descriptor of the control socket in a program."""
+_PROGRAM: Final = f"""
+import ast, sys
+sys.path[:], parent, loads = ast.literal_eval(sys.argv[1])
+from {__name__} import run_program
+run_program(parent, loads)
+"""
+
 
 # --- the other processes ----------------------------------------------------------------------------------------------
 
 
-def _begin(parent: int) -> None:
-    """The first lines of each: it ends with its parent, and leaves signals of the terminal to the driver."""
+def _begin(parent: int, *, dies_with_thread: bool = True) -> None:
+    """The first lines of each: it ends with the thread that is its parent, and leaves signals of the terminal to the
+    driver."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":
+    if sys.platform == "linux" and dies_with_thread:
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
 
 
+def run_program(parent: int, loads: Sequence[str]) -> NoReturn:
+    """A template that is a program of its own. What has started it is a thread, which ends before its process."""
+    _begin(parent, dies_with_thread=False)
+    _run_template(socket.socket(fileno=_INPUT), parent, loads)
+
+
 def _run_template(control: socket.socket, parent: int, loads: Sequence[str]) -> NoReturn:
     """Forks and reaps as the driver asks, until that is gone and the workers have ended."""
-    _begin(parent)
     gc.disable()
     for name in loads:
         import_module(name)
@@ -250,8 +299,9 @@ def _run_template(control: socket.socket, parent: int, loads: Sequence[str]) -> 
         control.send(_ANSWER.pack(pid))
     control.close()
     with suppress(ChildProcessError):
-        while True:
-            os.wait()
+        while os.getppid() == parent:
+            os.waitpid(-1, os.WNOHANG)
+            time.sleep(_CLOSE_STEP_S)
     os._exit(0)
 
 

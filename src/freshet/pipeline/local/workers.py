@@ -4,8 +4,9 @@
        └─ a pair of sockets each, of which the template hands one to the worker ─┘
 
 The template is forked from the driver before that has any thread, and runs none itself: so whatever a fork copies is in
-order, and a worker that has ended is replaced from it at any time. A thread of the driver stands for each worker. It
-sends a call (a value that is called with the number of the worker), and waits for what it gives.
+order, and a worker that has ended is replaced from it at any time. One that was killed takes its workers with it; a
+program of its own takes its place. A thread of the driver stands for each worker. It sends a call (a value that is
+called with the number of the worker), and waits for what it gives.
 
 | a worker | then |
 |---|---|
@@ -57,6 +58,10 @@ from freshet.storage.io.env import local_env
 _GROUP_NICENESS: Final = 10
 _CLOSE_S: Final = 5.0
 T = TypeVar("T")
+_WITH_TEMPLATE: Final = (
+    "the process that workers are forked from was killed, most often by lack of memory, and they with it; another one "
+    "takes its place"
+)
 
 
 class WorkerDiedError(EngineError):
@@ -243,7 +248,7 @@ class WorkerPool:
         if process.was_killed:
             process.was_killed = False
             return _cancelled(request.group or "")
-        error = WorkerDiedError(died_text(how))
+        error = WorkerDiedError(_WITH_TEMPLATE if how is None else died_text(how))
         error.__cause__ = ended.__cause__
         return error
 

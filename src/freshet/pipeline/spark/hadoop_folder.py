@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import kind_of_text
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, as_folder
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, as_folder, uri_above
 
 
 class HadoopFolder:
@@ -29,7 +29,7 @@ class HadoopFolder:
     def __init__(self, spark: SparkSession, uri: str) -> None:
         """Raises `OSError` where Spark has no file system for the URI."""
         classic: Any = spark
-        self._uri = uri.rstrip("/")
+        self._spark, self._uri = spark, uri.rstrip("/")
         self._jvm: Any = classic._jvm
         self._settings = classic._jsparkSession.sessionState().newHadoopConf()
         renames = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
@@ -75,6 +75,11 @@ class HadoopFolder:
                     return []
                 raise
         return [int(name) for name in found if name.isdecimal()]
+
+    def above(self) -> HadoopFolder | None:
+        """The folder that it lies in; None at the top."""
+        above = uri_above(self._uri)
+        return None if above is None else HadoopFolder(self._spark, above)
 
     def write_problem(self) -> str | None:
         """Why nothing can be written here; None where it can."""

@@ -53,6 +53,7 @@ from freshet.pipeline.postgres.slots import (
 )
 from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.wire.stopwatch import Stopwatch
+from freshet.pipeline.sync.database_targets import targets_of
 from freshet.pipeline.sync.ledger import WHOLE, LedgerRow, ledger_rows, read_ledger
 from freshet.pipeline.sync.resume import goes_to
 
@@ -114,7 +115,7 @@ class Resync(Frozen):
     def _offset(self, each: _Begun, folder: WritableCheckpoint) -> PostgresOffset:
         """Where the copy of a source begins."""
         slot, index = each.source.slot, each.index
-        tables = CopiedTables(each.place, each.source, folder, index)
+        tables = CopiedTables(each.place, each.source, folder, index, targets=targets_of(self.config))
         if not each.is_whole:
             copy = tables.begin_again(each.begun.copy, each.copied)
             now = {name: tables.published[name] for name in each.copied}

@@ -77,7 +77,7 @@ class FollowedSources:
         """What is to be told where the table was created."""
         try:
             refuse_target(self._config, source, route)
-            return None if self._has_table(source, route) else self._create(source, route, described)
+            return None if self._catalog.has_table(route.target) else self._create(source, route, described)
         except (*PERMANENT, InvalidRequestError):
             return None
 
@@ -170,18 +170,18 @@ class FollowedSources:
         """The table of a source table that is met for the first time."""
         refuse_target(self._config, source, route)
         self._refuse_other_source(source, route)
-        if not self._has_table(source, route):
+        if not self._catalog.has_table(route.target):
             if described.is_empty:
                 self.without_table.add(source)
                 return None
             self._known.events.append(self._create(source, route, described))
-        commit = self._known.commit_of(route)
-        if commit.table.engine.moves_rows:
+        target = self._known.opened(route)
+        if target.commit.table.engine.moves_rows:
             raise InvalidRequestError(
                 f"table {route.target}: its key does not have all partition columns, so its rows move between "
                 "partitions, which sync does not write; give it a pipeline file of its own"
             )
-        target = Target(route.target, route, commit, {source}, set())
+        target.sources.add(source)
         self._targets[route.target] = target
         self.without_table.discard(source)
         return target
@@ -210,15 +210,6 @@ class FollowedSources:
                 f"says: {error}"
             ) from error
         return f"table {route.target} is created for {source}"
-
-    def _has_table(self, source: SourceTable, route: Route) -> bool:
-        try:
-            return self._catalog.has_table(route.target)
-        except storage.InvalidRequestError as error:
-            raise InvalidRequestError(
-                f"rule {route.rule_index} of sync.tables sends {source} to {route.target!r}: {error}. Exclude it, or "
-                "give it a rule of its own"
-            ) from error
 
     def _refuse_second(self, source: SourceTable, target: Target, route: Route) -> None:
         if not (target.route.is_merged and route.is_merged):

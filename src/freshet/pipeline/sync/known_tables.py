@@ -36,6 +36,7 @@ from freshet.pipeline.sync.ledger import (
     write_rows,
 )
 from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.rule_differences import refuse_other_rule, unheeded_by
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
 from freshet.storage.options import local_folders
@@ -159,12 +160,18 @@ class KnownTables:
             if row.table_name != WHOLE and row.state != APART:
                 self._take_up(row, 0, {})
 
-    def commit_of(self, route: Route) -> TableCommit:
-        """The commits to a table. A log has one user, the pipeline: what a replay commits, its readers take from the
-        files."""
+    def opened(self, route: Route) -> Target:
+        """A table that is there. Raises `InvalidRequestError` where its rule is one of another table.
+
+        A log has one user, the pipeline: what a replay commits, its readers take from the files.
+        """
         table = self.catalog.table(route.target, options=local_folders(route.options))
+        refuse_other_rule(self.config, route, table.schema)
+        self.events += unheeded_by(self.config, route, table.schema)
         own = table.without_log() if self.is_replay else table
-        return TableCommit(own, self._commit_user, background=self.background)
+        return Target(
+            route.target, route, TableCommit(own, self._commit_user, background=self.background), set(), set()
+        )
 
     def current(self, micro_batch_id: int, starts: Offsets) -> tuple[Target, ...]:
         """The tables that are written, as they are now."""
@@ -267,7 +274,7 @@ class KnownTables:
         try:
             target = self.targets.get(row.table_name)
             if target is None:
-                target = Target(row.table_name, route, self.commit_of(route), set(), set())
+                target = self.opened(route)
             target.sources |= kept
         except PERMANENT as error:
             self.apart(row.table_name, str(error), micro_batch_id, starts)

@@ -10,7 +10,8 @@ from freshet.pipeline.config.expectations import Expectation
 from freshet.pipeline.config.sync import MetadataColumn, SyncConfig, SyncPipelineConfig, TableRule, WithoutKey
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.storage.catalog import split_branch
+from freshet.storage import exceptions as storage
+from freshet.storage.catalog import split_branch, split_identifier
 
 
 class Route(Frozen):
@@ -46,9 +47,16 @@ def route_of(config: SyncConfig, table: SourceTable) -> Route | str:
 
 
 def refuse_target(config: SyncPipelineConfig, source: SourceTable, route: Route) -> None:
-    """Raises `InvalidRequestError` where a rule sends a source table to a table that the pipeline writes itself, or to
-    a branch that only the source's name, and not the rule, means."""
-    table, branch = split_branch(route.target)
+    """Raises `InvalidRequestError` where a rule sends a source table to what is no name, to a table that the pipeline
+    writes itself, or to a branch that only the source's name, and not the rule, means."""
+    try:
+        table, branch = split_branch(route.target)
+        split_identifier(table)
+    except storage.InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"rule {route.rule_index} of sync.tables sends {source} to {route.target!r}: {error}. Exclude it, or give "
+            "it a rule of its own"
+        ) from error
     if branch is not None and split_branch(config.sync.tables[route.rule_index].to or "")[1] is None:
         raise InvalidRequestError(
             f"rule {route.rule_index} of sync.tables sends {source} to {route.target}, which is a branch of {table}: "

@@ -21,6 +21,7 @@ from freshet.pipeline.decode.source_table import PARTS, SourceTable, table_of, t
 from freshet.pipeline.decode.sql_types import STRING
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.routes import EXCLUDED, Route, refuse_target, route_of
+from freshet.pipeline.sync.rule_differences import refuse_other_rule, unheeded_by
 from freshet.pipeline.sync.table_changes import changes_of, new_table, possible_columns
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, TypeRoot, with_nullable
@@ -122,11 +123,13 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
         catalog = target_catalog(config)
         if catalog.has_table(route.target):
             schema = catalog.table(route.target).schema
+            refuse_other_rule(config, route, schema)
             changes, _ = changes_of(schema, route, described) if described is not None else ((), ())
             more = f", {len(changes)} changes of its columns" if changes else ""
             narrow = _narrow_text(config, schema, route, described) if described is not None else ""
+            unheeded = "".join(f"; {text}" for text in unheeded_by(config, route, schema))
             columns = {column.name: column.type for column in schema.fields}
-            return RoutedTable(str(table), route.target, f"exists{more}{narrow}", table, columns)
+            return RoutedTable(str(table), route.target, f"exists{more}{narrow}{unheeded}", table, columns)
         if described is None or described.is_empty:
             return RoutedTable(str(table), route.target, "is created once there is a row", table)
         if not described.is_typed and config.sync.of_schema != "infer":

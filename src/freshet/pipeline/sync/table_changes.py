@@ -65,7 +65,7 @@ def new_table(route: Route, described: DescribedTable) -> NewTable:
     columns, _ = possible_columns(route, described)
     columns |= {name: text for name, text in route.types.items() if name in columns}
     _refuse_unsized(route, columns, described)
-    columns |= _own_columns(route, columns)
+    columns |= own_columns(route, columns)
     keys = route.primary_key or described.keys
     unknown = [name for name in (*keys, *route.partition_by) if name not in columns]
     if unknown:
@@ -128,7 +128,7 @@ def changes_of(
             _refuse_unsized(route, {name: after[name]}, described)
         elif name not in own_names and name not in route.types and described.is_typed and text != UNSIZED_DECIMAL:
             after[name] = union_type(held, text) or held
-    for name, text in _own_columns(route, after).items():
+    for name, text in own_columns(route, after).items():
         if name not in columns or _is_wider(text, columns[name]):
             after[name] = text
     for name, text in after.items():
@@ -199,7 +199,7 @@ def _is_wider(text: str, held: str) -> bool:
     return not takes(held, text) and takes(text, held)
 
 
-def _own_columns(route: Route, columns: Mapping[str, str]) -> dict[str, str]:
+def own_columns(route: Route, columns: Mapping[str, str]) -> dict[str, str]:
     """Metadata columns, and computed ones whose input is there."""
     found = {name: METADATA_TYPES[kind] for name, kind in route.metadata_columns.items()}
     for name, text in route.computed_columns.items():

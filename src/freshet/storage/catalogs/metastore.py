@@ -137,7 +137,7 @@ def split_branch(identifier: str) -> tuple[str, str | None]:
     if not isinstance(identifier, str) or _BRANCH_MARK not in identifier:
         return identifier, None
     table, _, branch = identifier.partition(_BRANCH_MARK)
-    return table, named_branch(branch)
+    return (table, named_branch(branch)) if branch and not table.endswith(".") else (identifier, None)
 
 
 def with_branch(identifier: str, branch: str | None) -> str:

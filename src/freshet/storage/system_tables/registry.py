@@ -48,6 +48,11 @@ _OF_PAIMON: Final = frozenset(
 """System tables that Apache Paimon 2.0 has besides."""
 
 
+def is_noun(text: str) -> bool:
+    """Whether a system table, of Freshet or Apache Paimon, is called so."""
+    return text.lower() in SYSTEM_TABLES or text.lower() in _OF_PAIMON
+
+
 def definition_of(noun: str, table: str) -> SystemTableDefinition:
     """The system table of this name, in any case; `table` is whose it would be.
 

@@ -102,6 +102,8 @@ class SystemTable(HtmlShown):
 
 
 def split_system_name(identifier: str) -> tuple[str, str] | None:
-    """A table's name and the noun behind the last `$` of an identifier; None where it is no system table's."""
+    """A table's name, `database.table`, and the noun behind the last `$` of an identifier; None where it is no system
+    table's."""
     table, splitter, noun = identifier.rpartition(SPLITTER) if isinstance(identifier, str) else ("", "", "")
-    return (table, noun) if splitter and not noun.startswith(_BRANCH) else None
+    is_whole = bool(splitter) and all(table.partition("."))
+    return (table, noun) if is_whole and not noun.startswith(_BRANCH) else None

@@ -9,7 +9,7 @@ pipeline file gives them when it creates it, `Table.alter` changes them. So does
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from freshet.pipeline.config.catalogs import target_catalog
@@ -84,20 +84,29 @@ def unused_options(config: PipelineConfig) -> Iterator[str]:
     catalog, wanted = target_catalog(config), config.table
     if not catalog.has_table(wanted.name):
         return
-    found = catalog.table(wanted.name).schema.options
-    for key, value in wanted.table_schema.options.items():
+    yield from unheeded_texts(
+        config, wanted.name, catalog.table(wanted.name).schema.options, wanted.table_schema.options
+    )
+
+
+def unheeded_texts(
+    config: PipelineConfig, name: str, found: Mapping[str, str], wanted: Mapping[str, str]
+) -> Iterator[str]:
+    """What to say of options of the file that the table of this name has not or has with other values."""
+    warehouse = config.table.warehouse
+    for key, value in wanted.items():
         is_rescaled = _is_rescaled(key, found.get(key), value)
         if key in LOCAL_FOLDERS:  # the file's own counts
             continue
         if found.get(key) != value and (is_rescaled or not decides_meaning(key)):
             is_hidden = is_secret(key, value) or is_secret(key, found.get(key, ""))
             there, here = ("another value", "…") if is_hidden else (found.get(key), value)
-            table = arguments_text(wanted.warehouse, wanted.name, revealed(config.catalog))
-            statement = alter_statement(wanted.name, f"SET TBLPROPERTIES ('{key}' = '{here}')")
-            changed = sql_command(wanted.warehouse, [statement], revealed(config.catalog))
+            table = arguments_text(warehouse, name, revealed(config.catalog))
+            statement = alter_statement(name, f"SET TBLPROPERTIES ('{key}' = '{here}')")
+            changed = sql_command(warehouse, [statement], revealed(config.catalog))
             command = f"freshet rescale {table} --bucket {here}" if is_rescaled else changed
             yield (
-                f"{wanted.name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
+                f"{name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
                 f"there, so {key}={here} of the file does nothing. It is changed with: {command}"
             )
 
@@ -144,8 +153,13 @@ def _differences(found: TableSchema, wanted: TableSchema, config: PipelineConfig
         yield f"its primary key is ({', '.join(found.primary_keys)}), not ({', '.join(wanted.primary_keys)})"
     if found.partition_keys != wanted.partition_keys:
         yield f"it is partitioned by ({', '.join(found.partition_keys)}), not ({', '.join(wanted.partition_keys)})"
-    for key in sorted(filter(decides_meaning, {*found.options, *wanted.options})):
-        is_set = key in wanted.options or key.startswith("fields.")
-        there, here = found.options.get(key), wanted.options.get(key)
+    yield from differing_options(found.options, wanted.options)
+
+
+def differing_options(found: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[str]:
+    """How the options that decide what rows mean differ from those of the file."""
+    for key in sorted(filter(decides_meaning, {*found, *wanted})):
+        is_set = key in wanted or key.startswith("fields.")
+        there, here = found.get(key), wanted.get(key)
         if is_set and there != here and not (_is_rescaled(key, there, here) or _is_default_bucket(key, there, here)):
             yield f"option {key} is {there or 'not set'} there and {here or 'not set'} in the file"
