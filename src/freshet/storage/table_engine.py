@@ -33,8 +33,7 @@ from freshet.storage.commit.committer import Committer, Renumber
 from freshet.storage.commit.last_commits import CommitTrace
 from freshet.storage.compact.joint_changes import emits_jointly_by_lookup
 from freshet.storage.files.data_file_paths import discard_messages
-from freshet.storage.logs.readers import LoggedSplitStream
-from freshet.storage.logs.writers import TaskLog
+from freshet.storage.logs.log_systems import LoggedSplitStream, TaskLog
 from freshet.storage.metadata.consumer_store import Consumer
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import BatchFacts

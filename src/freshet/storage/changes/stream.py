@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.logs.readers import LoggedSplitStream
+from freshet.storage.logs.log_systems import LoggedSplitStream
 from freshet.storage.model.snapshot_walk import StreamLimit
 
 _ONE_SNAPSHOT: Final = StreamLimit(snapshots=1)

@@ -48,7 +48,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_paths import delete_data_file, discard_messages
 from freshet.storage.files.data_file_reader import partition_constants
 from freshet.storage.filters.predicate import Predicate
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_name, partition_test
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema

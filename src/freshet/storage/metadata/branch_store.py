@@ -42,7 +42,7 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.file_io import create_or_ask, numbered_files
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.metadata.branch_opening import WHOLE, is_marked
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore

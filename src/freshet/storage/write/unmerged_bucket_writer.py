@@ -47,7 +47,7 @@ from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_paths import FileTraits, data_file_traits
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
