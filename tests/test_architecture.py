@@ -177,7 +177,7 @@ BORDER = {
 BORDER_MAX = 16
 # What the methods of the façades take and give, by the module that has it: these names and no others.
 GIVEN = {
-    "casts.losses": {"possible_loss"},
+    "casts.casts": {"possible_loss"},
     "changes.between": {"BetweenMode"},
     "changes.changelog": {"Changelog"},
     "changes.split_stream": {"SplitStream"},

@@ -32,7 +32,7 @@ from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.producer_change import ProducerChanges, is_missing_changelog, missing_changelog_error
 from freshet.storage.changes.reader import ChangeSplitReader
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.gather import limited

@@ -36,7 +36,7 @@ from typing import Final
 
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.iceberg_lag import refuse_reused_ids
 from freshet.storage.commit.table_view import look
 from freshet.storage.edits.edit_result import EditResult

@@ -30,8 +30,7 @@ from contextlib import suppress
 from typing import Final, Never
 
 from freshet.storage.catalogs.metastore import checked_branch, with_branch
-from freshet.storage.codec.schema_json import made_again
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot, encode_snapshot, made_again
 from freshet.storage.exceptions import (
     AlreadyExistsError,
     ConflictError,

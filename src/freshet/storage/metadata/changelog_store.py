@@ -9,7 +9,7 @@ Source: FORMAT.md §12.
 
 from __future__ import annotations
 
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import numbered_files

@@ -29,7 +29,7 @@ import orjson
 
 from freshet._frozen import Frozen
 from freshet.storage.codec.commit_facts import FACTS_PROPERTY
-from freshet.storage.codec.snapshot_json import decode_snapshot, snapshot_content
+from freshet.storage.codec.metadata_json import decode_snapshot, snapshot_content
 from freshet.storage.exceptions import CorruptDataError, NotFoundError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import FileStatus

@@ -26,7 +26,7 @@ from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.column import from_lists
 from freshet.storage.filters.predicate import Predicate
