@@ -242,8 +242,7 @@ class ReadableTable(HtmlShown):
         `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
         `RetryableError` when expiry or a rollback has overtaken it.
         """
-        from freshet.storage.changes.split_stream import SplitStream
-        from freshet.storage.changes.stream import ChangeStream, LogStream
+        from freshet.storage.changes.stream import ChangeStream, LogStream, SplitStream
         from freshet.storage.changes.stream_request import StreamRequest
 
         engine = self.engine

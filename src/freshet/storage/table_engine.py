@@ -54,7 +54,7 @@ from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
 
 if TYPE_CHECKING:
-    from freshet.storage.changes.split_stream import SplitStream
+    from freshet.storage.changes.stream import SplitStream
     from freshet.storage.changes.stream_request import StreamRequest
     from freshet.storage.describe import CommitRows
     from freshet.storage.edits.batch_edit import BatchEdits
@@ -166,7 +166,7 @@ class TableEngine:
         request = replace(request, filter=to_predicate(request.filter))  # processes that read need not parse it
         if isolation.lower() != "none" and self.log.is_read(isolation):
             return self.log.split_stream(request, isolation)
-        from freshet.storage.changes.split_stream import SplitStream
+        from freshet.storage.changes.stream import SplitStream
 
         return SplitStream(self._store, request)
 
