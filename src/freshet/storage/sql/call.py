@@ -11,7 +11,7 @@ from freshet.storage.sql.procedures import Procedure, procedure
 from freshet.storage.sql.refusals import refused, wrong
 from freshet.storage.sql.result import SqlResult
 from freshet.storage.sql.session import Plan, SqlSession
-from freshet.storage.sql.words import Value, Words, text_of
+from freshet.storage.sql.sql_text import Value, Words, text_of
 
 _SYSTEM = "sys"
 

@@ -29,9 +29,8 @@ from freshet.storage.sql.result import Rows, SqlResult
 from freshet.storage.sql.row_edits import plan_delete, plan_merge, plan_update
 from freshet.storage.sql.session import Plan, Query, QueryEngine, SqlSession, TableRead
 from freshet.storage.sql.show import plan_describe, plan_describe_database, plan_show
-from freshet.storage.sql.sql_text import Statement, statements
+from freshet.storage.sql.sql_text import Statement, Words, statements
 from freshet.storage.sql.tag_statements import plan_tag
-from freshet.storage.sql.words import Words
 
 __all__ = [
     "DuckDbEngine",

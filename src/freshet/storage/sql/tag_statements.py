@@ -18,7 +18,7 @@ from typing import Final
 from freshet.storage.sql.names import SqlName
 from freshet.storage.sql.result import SqlResult, given, said
 from freshet.storage.sql.session import Plan, SqlSession
-from freshet.storage.sql.words import Words
+from freshet.storage.sql.sql_text import Words
 
 _UNITS: Final = {"DAYS": timedelta(days=1), "HOURS": timedelta(hours=1), "MINUTES": timedelta(minutes=1)}
 
