@@ -197,7 +197,7 @@ GIVEN = {
     "status.report": {"ReportedTable"},
     "status.finding": {"Finding", "Rule", "Severity", "Sign", "cannot_be_read", "findings_of"},  # of pipelines too
     "status.table_status": {"LastHour", "LevelStatus", "TableDetail", "TableStatus"},
-    "system_tables.system_scan": {"SystemScan"},
+    "system_tables.system_table": {"SystemScan"},
     "write.commit_compaction": {"CompactionLimit"},
     "write.dynamic_router": {"KeyAssigner"},
     "write.moving_router": {"KeyMover", "MovedRows"},

@@ -59,8 +59,7 @@ if TYPE_CHECKING:
         SetOption,
     )
     from freshet.storage.sql.result import SqlResult
-    from freshet.storage.system_tables.system_scan import SystemScan
-    from freshet.storage.system_tables.system_table import SystemTable
+    from freshet.storage.system_tables.system_table import SystemScan, SystemTable
     from freshet.storage.table import Table
     from freshet.storage.table_session import TableSession
     from freshet.storage.tags.table_tags import TableTags
@@ -109,8 +108,7 @@ _MODULES = {
         "SetOption",
     ),
     "freshet.storage.sql.result": ("SqlResult",),
-    "freshet.storage.system_tables.system_scan": ("SystemScan",),
-    "freshet.storage.system_tables.system_table": ("SystemTable",),
+    "freshet.storage.system_tables.system_table": ("SystemScan", "SystemTable"),
     "freshet.storage.table": ("Table",),
     "freshet.storage.table_session": ("TableSession",),
     "freshet.storage.tags.table_tags": ("TableTags",),
