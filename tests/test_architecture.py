@@ -193,10 +193,9 @@ GIVEN = {
     "place_index.key_rows": {"KeyShare"},
     "scan.table_scan": {"TableScan"},
     "schema.change": {"AddColumn", "ChangeType", "SchemaChange"},
-    "status.batches": {"Batches"},
     "status.report": {"ReportedTable"},
     "status.finding": {"Finding", "Rule", "Severity", "Sign", "cannot_be_read", "findings_of"},  # of pipelines too
-    "status.table_status": {"LastHour", "LevelStatus", "TableDetail", "TableStatus"},
+    "status.table_status": {"Batches", "LastHour", "LevelStatus", "TableDetail", "TableStatus"},
     "system_tables.system_table": {"SystemScan"},
     "write.commit_compaction": {"CompactionLimit"},
     "write.dynamic_router": {"KeyAssigner"},

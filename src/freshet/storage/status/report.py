@@ -25,12 +25,11 @@ from freshet.storage.model.display import rfc3339
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.secrets import shown_option, shown_options
-from freshet.storage.status.batches import HOUR_MS
 from freshet.storage.status.examination import examined
 from freshet.storage.status.finding import Finding
 from freshet.storage.status.findings import findings
 from freshet.storage.status.observe import SNAPSHOTS_MAX, rows_written
-from freshet.storage.status.table_status import Hold, TableStatus
+from freshet.storage.status.table_status import HOUR_MS, Hold, TableStatus
 from freshet.storage.system_tables.commits import Commit
 
 DAY_MS = 24 * HOUR_MS
