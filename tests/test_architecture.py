@@ -178,12 +178,11 @@ BORDER_MAX = 16
 # What the methods of the façades take and give, by the module that has it: these names and no others.
 GIVEN = {
     "casts.casts": {"possible_loss"},
-    "changes.between": {"BetweenMode"},
-    "changes.changelog": {"Changelog"},
+    "changes.changelog": {"BetweenMode", "Changelog"},
     "changes.stream": {"ChangeStream", "SplitStream"},
     "changes.stream_request": {"StreamRequest"},
     "commit.lost_commits": {"LostCommit"},
-    "edits.edit_result": {"EditResult"},
+    "edits.edit_commit": {"EditResult"},
     "lookup.lookup_metrics": {"LookupMetrics"},
     "maintenance.background_compaction": {"BackgroundUnit", "alone_together"},
     "maintenance.partition_choice": {"PartitionText", "PartitionValue"},

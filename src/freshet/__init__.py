@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from freshet.storage.catalog import Catalog
     from freshet.storage.changes.changelog import Changelog
     from freshet.storage.changes.stream import ChangeStream
-    from freshet.storage.edits.edit_result import EditResult
+    from freshet.storage.edits.edit_commit import EditResult
     from freshet.storage.edits.expression import Expression, expr
     from freshet.storage.exceptions import (
         AlreadyExistsError,
@@ -75,7 +75,7 @@ _MODULES = {
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.changes.changelog": ("Changelog",),
     "freshet.storage.changes.stream": ("ChangeStream",),
-    "freshet.storage.edits.edit_result": ("EditResult",),
+    "freshet.storage.edits.edit_commit": ("EditResult",),
     "freshet.storage.edits.expression": ("Expression", "expr"),
     "freshet.storage.exceptions": (
         "AlreadyExistsError",

@@ -28,8 +28,7 @@ from freshet.storage.scan.read_snapshot import explained, find_in, find_snapshot
 from freshet.storage.table_engine import TableEngine
 
 if TYPE_CHECKING:
-    from freshet.storage.changes.between import EndGiven
-    from freshet.storage.changes.changelog import Changelog
+    from freshet.storage.changes.changelog import Changelog, EndGiven
     from freshet.storage.changes.stream import ChangeStream, LogStream
     from freshet.storage.commit.table_check import TableCheck
     from freshet.storage.filters.filter_text import FilterGiven
@@ -279,12 +278,12 @@ class ReadableTable(HtmlShown):
         A point is a snapshot id (0 is the table before its first), the name of a tag, or a datetime with a time zone.
         `mode` is `delta` (the rows that were written, with the kinds they were written with), `changelog`, `diff`
         (what differs between the two states, whatever happened between) or `auto`: diff between two tags, else
-        changelog where the table has one, delta elsewhere. `changes/between.py` says more.
+        changelog where the table has one, delta elsewhere. `changes/changelog.py` says more.
 
         Raises `InvalidRequestError` for points or a mode that make no sense, for `changelog` of a keyed table without
         a changelog producer and for `diff` without a key; `NotFoundError` for what is not there.
         """
-        from freshet.storage.changes.between import changes_between
+        from freshet.storage.changes.changelog import changes_between
         from freshet.storage.filters.filter_text import to_predicate
 
         return changes_between(

@@ -48,8 +48,8 @@ from freshet.storage.compact.section_merge import CompactionPlan, MergeRule, Sec
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import ChangelogFileWriter, KeyValueFileWriter
+from freshet.storage.files.file_columns import SMALL_BYTES, HeldRows
 from freshet.storage.files.rolling_file_writer import NewCompanion
-from freshet.storage.files.stored_columns import SMALL_BYTES, HeldRows
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.lookup.cached_lookup import bucket_lookup
@@ -170,7 +170,7 @@ class Rewriter(Frozen):
 
         `on_computed` is called at most once, when all inputs are read and all changes shown, before the last files are
         complete. `vectors` are the deletion vectors of the bucket, None in a table without. `held` are the rows of
-        files just written (`files.stored_columns`), which are not read again, by name of the file.
+        files just written (`files.file_columns`), which are not read again, by name of the file.
         """
         options, expiry = self.store.options, record_expiry(self.store)
         plan = plan_task(

@@ -39,7 +39,7 @@ from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.iceberg_lag import refuse_reused_ids
 from freshet.storage.commit.table_view import look
-from freshet.storage.edits.edit_result import EditResult
+from freshet.storage.edits.edit_commit import EditResult
 from freshet.storage.edits.overwrite import replaced
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint

@@ -40,8 +40,7 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.last_commits import NO_COMMITS, LastCommits, last_commits_of
 from freshet.storage.commit.round_change import live_in
 from freshet.storage.commit.table_view import TableView
-from freshet.storage.edits.edit_commit import commit_edit
-from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
+from freshet.storage.edits.edit_commit import EditResult, commit_edit, preview_of, result_of
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFoundError
 from freshet.storage.files.data_file_paths import data_file_path, delete_data_file
 from freshet.storage.io.shown_work import counted

@@ -32,9 +32,8 @@ import pyarrow.compute as pc
 from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.commit.committer import Committer
 from freshet.storage.edits.clauses import Side
-from freshet.storage.edits.edit_commit import KeysChangedError, LaterCommits, OutdatedPlanError
+from freshet.storage.edits.edit_commit import EditResult, KeysChangedError, LaterCommits, OutdatedPlanError
 from freshet.storage.edits.edit_plan import ROW, EditPlan, RowEdit, in_parts
-from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.edits.row_rules import as_updates, rules_of, with_kind
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import DataFileRead

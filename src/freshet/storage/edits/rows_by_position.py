@@ -31,9 +31,8 @@ from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.round_change import Overwriting
-from freshet.storage.edits.edit_commit import LaterCommits, OutdatedPlanError
+from freshet.storage.edits.edit_commit import EditResult, LaterCommits, OutdatedPlanError
 from freshet.storage.edits.edit_plan import Choice, EditPlan, RowEdit, in_parts, together
-from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.files.data_file_paths import delete_data_file, discard_messages
 from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, DataFileRead
 from freshet.storage.files.data_file_writer import AppendFileWriter

@@ -39,7 +39,7 @@ from freshet.storage.codec.range_bitmap import RangeBitmapWriter
 from freshet.storage.codec.stats import StatsMode, encode_stats, encode_value_stats, reduce_stats, stats_modes
 from freshet.storage.files.column_bounds import ColumnBounds, plain_value
 from freshet.storage.files.data_file_paths import DataFileNames, FileTraits, changelog_file_traits
-from freshet.storage.files.file_fields import key_value_fields
+from freshet.storage.files.file_columns import key_value_fields
 from freshet.storage.files.file_format import FileSummary
 from freshet.storage.files.rolling_file_writer import NewCompanion, RollingFileWriter
 from freshet.storage.io.env import CrashPoint

@@ -44,7 +44,7 @@ from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import ChangelogFileWriter, KeyValueFileWriter
-from freshet.storage.files.stored_columns import SMALL_BYTES, HeldRows
+from freshet.storage.files.file_columns import SMALL_BYTES, HeldRows
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.merge.overlaps import overlapping_levels

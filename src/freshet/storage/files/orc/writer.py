@@ -38,7 +38,7 @@ import pyarrow.orc
 import pyarrow.types as pt
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.file_fields import NumberedFields
+from freshet.storage.files.file_columns import NumberedFields
 from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter
 from freshet.storage.io.env import Env
 from freshet.storage.model.arrow_types import arrow_type

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.storage.files.file_fields import NumberedFields, has_nano_timestamps
+from freshet.storage.files.file_columns import NumberedFields, has_nano_timestamps
 from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter, write_errors
 from freshet.storage.io.env import Env
 from freshet.storage.model.data_type import DataField
