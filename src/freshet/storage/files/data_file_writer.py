@@ -49,8 +49,8 @@ from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
-from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns
-from freshet.storage.schema.file_indexes import TYPES, block_bytes, bloom_size
+from freshet.storage.options.named_columns import IndexedColumn, indexed_columns
+from freshet.storage.schema.data_files import INDEX_TYPES, block_bytes, bloom_size
 
 _RETRACT_KINDS: Final = tuple(kind.value for kind in RowKind if kind.is_retract)
 _APPEND_LEVEL: Final = 0
@@ -322,7 +322,7 @@ class FileIndexBuilder:
         self._columns: dict[str, dict[str, ColumnIndexBuilder]] = {}
         for index in indexed_columns(given):
             column = schema.by_name.get(index.column)
-            if column is None or index.kind not in TYPES or not TYPES[index.kind](column.type):
+            if column is None or index.kind not in INDEX_TYPES or not INDEX_TYPES[index.kind](column.type):
                 continue
             assert isinstance(column.type, ScalarType)
             self._columns.setdefault(index.column, {})[index.kind] = new_index(index, column.type)

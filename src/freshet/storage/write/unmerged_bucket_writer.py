@@ -54,7 +54,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.options.choices import UNAWARE_BUCKET
-from freshet.storage.schema.file_formats import can_be_avro
+from freshet.storage.schema.data_files import can_be_avro
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.commit_compaction import CompactionTime
