@@ -124,7 +124,6 @@ OWNERS = {
         "storage/filters/filter_text.py",
         "storage/edits/clauses.py",
         "storage/edits/expression.py",
-        "storage/edits/row_join.py",
         "storage/sql/",
         "pipeline/expressions/grammar.py",
         "pipeline/expressions/translator.py",

@@ -14,10 +14,9 @@ import pyarrow as pa
 from freshet.storage.commit.lost_commits import LostCommit, find_lost_commits, lost_commit_named
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.arguments import answering_callers
+from freshet.storage.model.arguments import TimeGiven, answering_callers
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.manifest import ManifestEntry
-from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.shown import HtmlShown
 from freshet.storage.model.snapshot import Snapshot

@@ -33,7 +33,7 @@ from freshet.storage.metadata.tag_store import TagStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.tags.removal import TagRemoval
+from freshet.storage.tags.changes import TagRemoval
 from freshet.storage.tags.table_tags import TableTags
 from tests.kit.hand_made import (
     assert_everything_named_is_there,

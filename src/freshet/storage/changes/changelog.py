@@ -65,9 +65,9 @@ from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import time_ms
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.display import ids_text
-from freshet.storage.model.moment import time_ms
 from freshet.storage.model.shown import facts_html, note_html
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit

@@ -37,7 +37,7 @@ from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.moment import TimeGiven
+from freshet.storage.model.arguments import TimeGiven
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.scan.pruning import ScanFilter

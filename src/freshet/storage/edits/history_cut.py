@@ -47,7 +47,7 @@ from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.tags.removal import remove_tag
+from freshet.storage.tags.changes import remove_tag
 
 IN_USE_MS: Final = 3_600_000
 """A stream that wrote or read within this time may go on."""

@@ -47,9 +47,9 @@ from freshet.storage.io.shown_work import counted
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.schema_alteration import check_restorable
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import TimeGiven, time_ms
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, FileIdentity, IndexEntry, IndexFileMeta, ManifestEntry
-from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.snapshot import ROLLED_BACK_PROPERTY, CommitKind, Snapshot
 from freshet.storage.paths import INDEX_FILE_PREFIX
 from freshet.storage.scan.read_snapshot import nothing_by

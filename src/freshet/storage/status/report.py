@@ -17,7 +17,7 @@ import numpy as np
 from freshet._frozen import Frozen
 from freshet.storage.codec.commit_facts import parse_facts
 from freshet.storage.maintenance.compaction_plan import levels_of
-from freshet.storage.metadata.history_store import with_history
+from freshet.storage.metadata.expired_snapshots import with_history
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import BatchFacts, PlacedCompaction
 from freshet.storage.model.data_file import DataFileMeta

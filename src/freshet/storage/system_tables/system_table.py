@@ -24,10 +24,9 @@ from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.arguments import answering_callers
+from freshet.storage.model.arguments import TimeGiven, answering_callers
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.shown import HtmlShown, facts_html, note_html, rows_html
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
