@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from freshet.storage.edits.batch_edit import BatchEdits
     from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit
     from freshet.storage.maintenance.table_compaction import Piece
-    from freshet.storage.place_index.key_rows import KeyShare
+    from freshet.storage.place_index.index_database import KeyShare
     from freshet.storage.write.commit_compaction import CompactionLimit
     from freshet.storage.write.dynamic_router import KeyAssigner
     from freshet.storage.write.moving_router import KeyMover
