@@ -27,7 +27,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs.claims import WON
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.binary_row import encode_row
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_file_io import LocalFileIO

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from freshet.storage.catalog import Catalog
     from freshet.storage.changes.changelog import Changelog
     from freshet.storage.changes.stream import ChangeStream
-    from freshet.storage.edits.edit_result import EditResult
+    from freshet.storage.edits.edit_commit import EditResult
     from freshet.storage.edits.expression import Expression, expr
     from freshet.storage.exceptions import (
         AlreadyExistsError,
@@ -59,8 +59,7 @@ if TYPE_CHECKING:
         SetOption,
     )
     from freshet.storage.sql.result import SqlResult
-    from freshet.storage.system_tables.system_scan import SystemScan
-    from freshet.storage.system_tables.system_table import SystemTable
+    from freshet.storage.system_tables.system_table import SystemScan, SystemTable
     from freshet.storage.table import Table
     from freshet.storage.table_session import TableSession
     from freshet.storage.tags.table_tags import TableTags
@@ -76,7 +75,7 @@ _MODULES = {
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.changes.changelog": ("Changelog",),
     "freshet.storage.changes.stream": ("ChangeStream",),
-    "freshet.storage.edits.edit_result": ("EditResult",),
+    "freshet.storage.edits.edit_commit": ("EditResult",),
     "freshet.storage.edits.expression": ("Expression", "expr"),
     "freshet.storage.exceptions": (
         "AlreadyExistsError",
@@ -109,8 +108,7 @@ _MODULES = {
         "SetOption",
     ),
     "freshet.storage.sql.result": ("SqlResult",),
-    "freshet.storage.system_tables.system_scan": ("SystemScan",),
-    "freshet.storage.system_tables.system_table": ("SystemTable",),
+    "freshet.storage.system_tables.system_table": ("SystemScan", "SystemTable"),
     "freshet.storage.table": ("Table",),
     "freshet.storage.table_session": ("TableSession",),
     "freshet.storage.tags.table_tags": ("TableTags",),

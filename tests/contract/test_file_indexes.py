@@ -22,7 +22,7 @@ from freshet.storage.filters.column import col
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import ScalarType, parse_data_type
-from freshet.storage.options.file_indexes import IndexedColumn
+from freshet.storage.options.named_columns import IndexedColumn
 from freshet.storage.table import Table
 from tests.contract.cases import EVERY_TYPE, any_value, arrow_rows
 from tests.kit.paimon_judge import PaimonJudge

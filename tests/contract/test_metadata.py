@@ -13,8 +13,7 @@ import pytest
 from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.codec.binary_row_arrays import distinct_rows, encode_rows, row_hashes
 from freshet.storage.codec.bucket_function import bucket_ids
-from freshet.storage.codec.schema_json import decode_schema, encode_schema
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_schema, decode_snapshot, encode_schema, encode_snapshot
 from freshet.storage.codec.stats import decode_stats, encode_stats
 from freshet.storage.commit.table_check import check_table
 from freshet.storage.exceptions import UnsupportedFeatureError

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import pytest
 
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.io import env, registry
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.metadata.live_files import data_manifests

@@ -8,7 +8,7 @@ from typing import Any
 from freshet.storage.catalogs.jdbc_database import Pool, open_pool
 from freshet.storage.catalogs.jdbc_lock import JdbcLock
 from freshet.storage.catalogs.jdbc_options import JdbcOptions, parse_options
-from freshet.storage.catalogs.jdbc_sql import CATALOG_TABLES, lock_table
+from freshet.storage.catalogs.jdbc_rows import CATALOG_TABLES, lock_table
 from freshet.storage.io.env import Env, local_env
 
 LOCKED: Mapping[str, str] = {"lock.enabled": "true"}

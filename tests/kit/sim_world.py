@@ -20,7 +20,7 @@ import pyarrow as pa
 from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.cleaning.expire import expire_later, expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.codec.snapshot_json import decode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot
 from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import Env

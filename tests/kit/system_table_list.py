@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from freshet.storage.system_tables.registry import SYSTEM_TABLES
+from freshet.storage.system_tables.system_table import SYSTEM_TABLES
 
 HEAD: Final = """\
 # System tables

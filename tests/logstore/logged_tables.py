@@ -14,8 +14,8 @@ from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.topic_logs import TopicLogs
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.commit_result import CommitResult
+from freshet.storage.logs.log_systems import TaskLog
 from freshet.storage.logs.registry import PROVIDERS, register_log_system
-from freshet.storage.logs.writers import TaskLog
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import Table
 from tests.kit.fake_log import FakeLog

@@ -9,7 +9,7 @@ import pytest
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.storage.catalog import Catalog
-from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream import SplitStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.logs.registry import PROVIDERS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from freshet.logstore.exceptions import LogConfigError
-from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream import SplitStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.model.commit_message import CommitMessage

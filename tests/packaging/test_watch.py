@@ -30,7 +30,7 @@ from freshet.pipeline.running.run_note import RunState
 from freshet.pipeline.running.run_totals import RunTotals
 from freshet.pipeline.running.seen import Seen
 from freshet.storage.catalog import Catalog
-from freshet.storage.status.batches import Batches
+from freshet.storage.status.table_status import Batches
 from tests.kit.components import missing
 from tests.kit.metric_list import sample_names
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.storage.place_index.key_rows import KeyShare
+from freshet.storage.place_index.index_database import KeyShare
 from tests.storage.write.test_moving_rows import ENGINES, Oracle, Row, create, found, given_rows, indexed, opened
 
 SEED = int(os.environ.get("FRESHET_SEED", "20261124"))

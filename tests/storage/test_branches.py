@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet import AddColumn, Catalog, InvalidRequestError, NotFoundError, SetOption, StorageError, Table
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.io.env_settings import EnvSettings
 
 ROWS = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]

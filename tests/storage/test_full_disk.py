@@ -25,7 +25,7 @@ from freshet import (
     Table,
     UnknownOutcomeError,
 )
-from freshet.storage.edits.edit_result import EditResult
+from freshet.storage.edits.edit_commit import EditResult
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import OutputFile
 from freshet.storage.io.local_errors import storage_error

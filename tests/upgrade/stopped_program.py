@@ -31,7 +31,7 @@ from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.commit.committer import Committer
-from freshet.storage.logs.writers import TaskLog
+from freshet.storage.logs.log_systems import TaskLog
 from freshet.storage.model.commit_message import CommitMessage
 from tests.upgrade.file_pipelines import FILE_PIPELINES
 from tests.upgrade.shapes import Row

@@ -28,9 +28,7 @@ from freshet.logstore.protocol.topic import (
 from freshet.logstore.reading.split_stream import LogSplitStream, isolation_for
 from freshet.logstore.writing.publisher import TopicPublisher
 from freshet.logstore.writing.writer import LogWriter, settings_of
-from freshet.storage.logs.log_systems import LoggedTable
-from freshet.storage.logs.readers import TableHistory
-from freshet.storage.logs.writers import TaskLog
+from freshet.storage.logs.log_systems import LoggedTable, TableHistory, TaskLog
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 TASK_CLIENTS_MAX = 8

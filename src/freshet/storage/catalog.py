@@ -431,7 +431,7 @@ def split_identifier(identifier: str) -> TableName:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
     check_name("database", database)
     if "$" in table and is_system_name(identifier):
-        from freshet.storage.system_tables.registry import is_noun
+        from freshet.storage.system_tables.system_table import is_noun
 
         of_table, _, noun = identifier.rpartition("$")
         if is_noun(noun):

@@ -20,7 +20,7 @@ from freshet.storage.readable_table import ReadableTable
 from freshet.storage.table_logs import TableLogs
 
 if TYPE_CHECKING:
-    from freshet.storage.edits.edit_result import EditResult
+    from freshet.storage.edits.edit_commit import EditResult
     from freshet.storage.edits.expression import expr
     from freshet.storage.edits.history_cut import Purge
     from freshet.storage.edits.merge import Merge
@@ -227,7 +227,7 @@ class EditableTable(ReadableTable):
             raise InvalidRequestError(
                 "delete_newer=True keeps a snapshot to go back to; truncate() empties the table", table=self.name
             )
-        from freshet.storage.edits.edit_result import EditResult
+        from freshet.storage.edits.edit_commit import EditResult
         from freshet.storage.edits.history_cut import cut_history
 
         gone = cut_history(store, target, force=force, dry_run=dry_run)

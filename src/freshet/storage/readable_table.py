@@ -14,10 +14,9 @@ import pyarrow as pa
 from freshet.storage.commit.lost_commits import LostCommit, find_lost_commits, lost_commit_named
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.arguments import answering_callers
+from freshet.storage.model.arguments import TimeGiven, answering_callers
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.manifest import ManifestEntry
-from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.shown import HtmlShown
 from freshet.storage.model.snapshot import Snapshot
@@ -28,8 +27,7 @@ from freshet.storage.scan.read_snapshot import explained, find_in, find_snapshot
 from freshet.storage.table_engine import TableEngine
 
 if TYPE_CHECKING:
-    from freshet.storage.changes.between import EndGiven
-    from freshet.storage.changes.changelog import Changelog
+    from freshet.storage.changes.changelog import Changelog, EndGiven
     from freshet.storage.changes.stream import ChangeStream, LogStream
     from freshet.storage.commit.table_check import TableCheck
     from freshet.storage.filters.filter_text import FilterGiven
@@ -242,8 +240,7 @@ class ReadableTable(HtmlShown):
         `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
         `RetryableError` when expiry or a rollback has overtaken it.
         """
-        from freshet.storage.changes.split_stream import SplitStream
-        from freshet.storage.changes.stream import ChangeStream, LogStream
+        from freshet.storage.changes.stream import ChangeStream, LogStream, SplitStream
         from freshet.storage.changes.stream_request import StreamRequest
 
         engine = self.engine
@@ -280,12 +277,12 @@ class ReadableTable(HtmlShown):
         A point is a snapshot id (0 is the table before its first), the name of a tag, or a datetime with a time zone.
         `mode` is `delta` (the rows that were written, with the kinds they were written with), `changelog`, `diff`
         (what differs between the two states, whatever happened between) or `auto`: diff between two tags, else
-        changelog where the table has one, delta elsewhere. `changes/between.py` says more.
+        changelog where the table has one, delta elsewhere. `changes/changelog.py` says more.
 
         Raises `InvalidRequestError` for points or a mode that make no sense, for `changelog` of a keyed table without
         a changelog producer and for `diff` without a key; `NotFoundError` for what is not there.
         """
-        from freshet.storage.changes.between import changes_between
+        from freshet.storage.changes.changelog import changes_between
         from freshet.storage.filters.filter_text import to_predicate
 
         return changes_between(

@@ -33,8 +33,7 @@ from freshet.storage.commit.committer import Committer, Renumber
 from freshet.storage.commit.last_commits import CommitTrace
 from freshet.storage.compact.joint_changes import emits_jointly_by_lookup
 from freshet.storage.files.data_file_paths import discard_messages
-from freshet.storage.logs.readers import LoggedSplitStream
-from freshet.storage.logs.writers import TaskLog
+from freshet.storage.logs.log_systems import LoggedSplitStream, TaskLog
 from freshet.storage.metadata.consumer_store import Consumer
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import BatchFacts
@@ -55,13 +54,13 @@ from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
 
 if TYPE_CHECKING:
-    from freshet.storage.changes.split_stream import SplitStream
+    from freshet.storage.changes.stream import SplitStream
     from freshet.storage.changes.stream_request import StreamRequest
     from freshet.storage.describe import CommitRows
     from freshet.storage.edits.batch_edit import BatchEdits
     from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit
     from freshet.storage.maintenance.table_compaction import Piece
-    from freshet.storage.place_index.key_rows import KeyShare
+    from freshet.storage.place_index.index_database import KeyShare
     from freshet.storage.write.commit_compaction import CompactionLimit
     from freshet.storage.write.dynamic_router import KeyAssigner
     from freshet.storage.write.moving_router import KeyMover
@@ -167,7 +166,7 @@ class TableEngine:
         request = replace(request, filter=to_predicate(request.filter))  # processes that read need not parse it
         if isolation.lower() != "none" and self.log.is_read(isolation):
             return self.log.split_stream(request, isolation)
-        from freshet.storage.changes.split_stream import SplitStream
+        from freshet.storage.changes.stream import SplitStream
 
         return SplitStream(self._store, request)
 

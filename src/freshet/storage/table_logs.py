@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.logs.log_systems import LoggedTable, LogProvider, log_system
-from freshet.storage.logs.readers import LoggedSplitStream
-from freshet.storage.logs.writers import PUBLISHER_CONSUMER, WITHOUT_LOG, ChangeSink, LogPublisher, TableLog, TaskLog
+from freshet.storage.logs.log_systems import (
+    PUBLISHER_CONSUMER,
+    WITHOUT_LOG,
+    ChangeSink,
+    LoggedSplitStream,
+    LoggedTable,
+    LogProvider,
+    LogPublisher,
+    TableLog,
+    TaskLog,
+    log_system,
+)
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.options.choices import OnLakeOnly
 

@@ -30,7 +30,7 @@ from freshet.storage.commit.identity import check_identifier
 from freshet.storage.commit.last_commits import passed_over_text, replay_text, was_passed_over
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, OutdatedAssignmentError
 from freshet.storage.files.data_file_paths import discard_messages
-from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog
+from freshet.storage.logs.log_systems import ChangeSink, LogPublisher, TableLog
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arguments import answering_callers

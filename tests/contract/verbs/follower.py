@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from freshet import Table
-from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream import SplitStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.snapshot_walk import StreamLimit

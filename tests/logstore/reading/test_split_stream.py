@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshet.logstore.reading.split_stream import SILENT_SNAPSHOTS_MAX
-from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream import SplitStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.local_file_io import LocalFileIO

@@ -16,7 +16,7 @@ from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.writing.publisher import log_rows, transaction_groups, whole_updates
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.logs.writers import PUBLISHER_CONSUMER
+from freshet.storage.logs.log_systems import PUBLISHER_CONSUMER
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.schema.change import AddColumn
 from freshet.storage.table import Table

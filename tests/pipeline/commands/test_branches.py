@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog, Table
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_store import open_table_store

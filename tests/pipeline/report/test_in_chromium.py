@@ -18,8 +18,7 @@ from freshet.pipeline.running.pipeline_status import PipelineStatus
 from freshet.pipeline.running.run_note import RunNote, RunState
 from freshet.pipeline.running.seen import Seen
 from freshet.storage.model.commit_facts import BatchFacts
-from freshet.storage.status.batches import Batches
-from freshet.storage.status.table_status import TableStatus
+from freshet.storage.status.table_status import Batches, TableStatus
 from tests.kit.chromium import Node, look, looked_at, with_script
 
 pytestmark = pytest.mark.slow

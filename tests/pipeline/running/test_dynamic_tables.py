@@ -25,7 +25,7 @@ from freshet.pipeline.running.restarts import RestartRule
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import OutdatedAssignmentError, RetryableError
-from freshet.storage.place_index.key_rows import KeyShare
+from freshet.storage.place_index.index_database import KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.table import Table
 from tests.pipeline.query.task.test_assigner_task import counts

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from freshet import Catalog, Table, register
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.storage.logs.writers import TaskLog
+from freshet.storage.logs.log_systems import TaskLog
 from tests.logstore.logged_tables import SCHEMA, folded, held, rows, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -15,7 +15,7 @@ from freshet.pipeline.query.driver.batch_report import BatchReport
 from freshet.pipeline.spark.routing import with_buckets
 from freshet.pipeline.spark.table_sink import table_sink
 from freshet.storage.exceptions import UnsupportedFeatureError
-from freshet.storage.place_index.key_rows import KeyShare
+from freshet.storage.place_index.index_database import KeyShare
 from tests.kit.spark import inside_query
 from tests.pipeline.query.outcome_rows import data, outcome_frame, tally
 from tests.storage.write.test_moving_rows import ENGINES, Oracle, Row, create, found, indexed

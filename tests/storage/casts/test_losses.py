@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet.storage.casts.casts import can_cast, cast_scalar
-from freshet.storage.casts.losses import possible_loss
+from freshet.storage.casts.casts import can_cast, cast_scalar, possible_loss
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField, RowType, ScalarType
 from freshet.storage.model.sql_type import parse_sql_type

@@ -21,7 +21,7 @@ from freshet import (
 )
 from freshet.storage.catalogs.jdbc_database import Pool, Session
 from freshet.storage.catalogs.jdbc_options import parse_uri
-from freshet.storage.catalogs.jdbc_sql import INSERT_TABLE
+from freshet.storage.catalogs.jdbc_rows import INSERT_TABLE
 from freshet.storage.exceptions import StorageError
 from freshet.storage.io.local_folders import LocalFolders
 from tests.kit.jdbc_catalogs import LOCKED, opened, rows, sqlite_uri

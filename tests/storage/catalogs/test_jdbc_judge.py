@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from freshet import AddColumn, AlreadyExistsError, Catalog, NotFoundError, SetOption, Table, UnsupportedFeatureError
-from freshet.storage.catalogs.jdbc_sql import CATALOG_TABLES, LOCKS
+from freshet.storage.catalogs.jdbc_rows import CATALOG_TABLES, LOCKS
 from freshet.storage.catalogs.metastore import TableName
 from tests.kit.jdbc_catalogs import LOCKED, lock_of, opened, rows, sqlite_uri
 from tests.kit.paimon_catalog import JDBC_JARS, PaimonCatalog

@@ -21,8 +21,8 @@ import pytest
 from freshet import Catalog, InvalidRequestError, RetryableError, Table
 from freshet.storage.catalogs.claims import LOST, WON, FileClaims, LockedClaims, LockExpiredError, LockTimeoutError
 from freshet.storage.catalogs.jdbc_database import Session
-from freshet.storage.catalogs.jdbc_lock import JdbcLock
-from freshet.storage.catalogs.jdbc_sql import INSERT_TABLE, LOCKS, RELEASE_LOCK
+from freshet.storage.catalogs.jdbc_lock import RELEASE_LOCK, JdbcLock
+from freshet.storage.catalogs.jdbc_rows import INSERT_TABLE, LOCKS
 from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import Env, local_env

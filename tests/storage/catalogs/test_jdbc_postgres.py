@@ -13,7 +13,7 @@ import pytest
 
 from freshet import AddColumn, Catalog, InvalidRequestError, RetryableError, Table
 from freshet.storage.catalogs.claims import LockTimeoutError
-from freshet.storage.catalogs.jdbc_sql import LOCKS
+from freshet.storage.catalogs.jdbc_rows import LOCKS
 from freshet.storage.catalogs.metastore import TableName
 from tests.kit.jdbc_catalogs import LOCKED, lock_of, rows
 from tests.kit.kit_store import in_fresh_process

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.reader import difference
 from freshet.storage.cleaning.expire import expire_later
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import local_env

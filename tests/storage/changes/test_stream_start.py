@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.stream_start import StartRequest, StreamStart, newest_compacted
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.changes.stream_request import StartRequest, StreamStart, newest_compacted
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot

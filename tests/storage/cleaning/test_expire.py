@@ -13,7 +13,7 @@ import pytest
 from freshet.storage.catalogs.claims import WON
 from freshet.storage.cleaning.expire import ExpireResult, expire_later
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint

@@ -10,7 +10,7 @@ import pytest
 from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.live_files import live_entries

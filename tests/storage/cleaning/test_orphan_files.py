@@ -8,7 +8,7 @@ import pytest
 
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, remove_orphan_files
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.metadata.table_store import TableStore, open_table_store

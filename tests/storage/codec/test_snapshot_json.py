@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.codec.schema_json import decode_schema, encode_schema
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_schema, decode_snapshot, encode_schema, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.commit_message import (
     COMMIT_MESSAGE_VERSION,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import orjson
 import pytest
 
-from freshet.storage.codec.snapshot_json import decode_tag, encode_snapshot, encode_tag
+from freshet.storage.codec.metadata_json import decode_tag, encode_snapshot, encode_tag
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.tag import Tag
 from tests.kit.hand_made import bare_snapshot

@@ -11,7 +11,7 @@ import pytest
 
 from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome
 from freshet.storage.codec.commit_facts import FACTS_PROPERTY
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, parse_last_commits
 from freshet.storage.commit.manifest_index import index_of

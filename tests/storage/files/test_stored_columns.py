@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.files.stored_columns import SMALL_BYTES, HeldRows, SmallFiles
+from freshet.storage.files.file_columns import SMALL_BYTES, HeldRows, SmallFiles
 from freshet.storage.model.data_file import EMPTY_ROW, FileSource
 from tests.storage.scan.scan_tables import PlacedTable
 

@@ -9,8 +9,7 @@ import pytest
 
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.codec.schema_json import encode_schema
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_schema, encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import (
     AlreadyExistsError,

@@ -9,8 +9,8 @@ from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import CorruptDataError, StorageError
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.metadata import history_store
-from freshet.storage.metadata.history_store import HistoryStore
+from freshet.storage.metadata import expired_snapshots
+from freshet.storage.metadata.expired_snapshots import HistoryStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_facts import BatchFacts
 from freshet.storage.system_tables.commits import commits_of
@@ -129,8 +129,8 @@ def test_none_is_kept_where_nobody_wants_it() -> None:
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_store, "HISTORY_BYTES_MAX", 2000)
-    monkeypatch.setattr(history_store, "JOINED_BYTES_MAX", 500)
+    monkeypatch.setattr(expired_snapshots, "HISTORY_BYTES_MAX", 2000)
+    monkeypatch.setattr(expired_snapshots, "JOINED_BYTES_MAX", 500)
     store = make_table(SimDisk().boot(), LOCATION, options={"write-only": "true"})
     for number in range(130):
         committed(store, number, 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet.storage.catalogs.claims import FileClaims
-from freshet.storage.codec.schema_json import encode_schema
+from freshet.storage.codec.metadata_json import encode_schema
 from freshet.storage.exceptions import CorruptDataError, NotFoundError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.schema_store import SchemaStore

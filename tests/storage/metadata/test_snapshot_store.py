@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet.storage.catalogs.claims import WON, FileClaims
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.snapshot_store import SnapshotStore

@@ -14,8 +14,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options.declaration import OPTIONS
-from freshet.storage.options.file_indexes import WRITTEN
-from freshet.storage.options.named_columns import OF_OTHERS, columns_named
+from freshet.storage.options.named_columns import INDEX_KINDS, OF_OTHERS, columns_named
 from freshet.storage.schema.change import SchemaChange
 from freshet.storage.schema.changed_schema import apply_changes
 
@@ -35,7 +34,7 @@ NAMING: Final[list[tuple[str, str, str, str]]] = [
     ("fields.a.map.storage-layout", "t", "fields.x.y.map.storage-layout", "t"),
     ("fields.b,a.sequence-group", "c", "fields.b,x.y.sequence-group", "c"),
     ("fields.b.sequence-group", "c,a", "fields.b.sequence-group", "c,x.y"),
-    *((f"file-index.{kind}.columns", "b, a", f"file-index.{kind}.columns", "b,x.y") for kind in sorted(WRITTEN)),
+    *((f"file-index.{kind}.columns", "b, a", f"file-index.{kind}.columns", "b,x.y") for kind in sorted(INDEX_KINDS)),
     ("file-index.bitmap.columns", "a[k]", "file-index.bitmap.columns", "x.y[k]"),
     ("file-index.bloom-filter.a.items", "9", "file-index.bloom-filter.x.y.items", "9"),
     ("parquet.bloom.filter.enabled#a", "true", "parquet.bloom.filter.enabled#x.y", "true"),

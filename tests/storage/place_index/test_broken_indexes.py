@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from freshet.storage.exceptions import RetryableError
-from freshet.storage.place_index.index_database import IndexDatabase
-from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare
+from freshet.storage.place_index.index_database import ALL_KEYS, IndexDatabase, KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.table import Table
 from freshet.storage.write.partition_moves import PendingPlaces

@@ -15,8 +15,7 @@ from freshet.storage.io.env import Env
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.place_index import index_build
 from freshet.storage.place_index.index_build import BuildProgress, LoggedBuild
-from freshet.storage.place_index.index_database import BrokenIndexError, IndexDatabase
-from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare
+from freshet.storage.place_index.index_database import ALL_KEYS, BrokenIndexError, IndexDatabase, KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.table import Table
 from tests.storage.place_index.test_broken_indexes import count_builds

@@ -17,8 +17,7 @@ from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.commit_facts import BatchFacts
 from freshet.storage.status import observe
-from freshet.storage.status.batches import batches_by_user
-from freshet.storage.status.observe import HOLDS_MAX, SNAPSHOTS_MAX, observed
+from freshet.storage.status.observe import HOLDS_MAX, SNAPSHOTS_MAX, batches_by_user, observed
 from freshet.storage.system_tables.commits import commits_of
 from tests.kit.hand_made import make_table, message, new_file
 from tests.kit.request_log import RequestLog

@@ -8,8 +8,8 @@ import pytest
 
 from freshet.storage.model.commit_facts import BatchFacts, CommitFacts
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.status.batches import HOUR_MS
 from freshet.storage.status.report import DAY_MS, PARTS_MAX, Span, spans_of
+from freshet.storage.status.table_status import HOUR_MS
 from freshet.storage.system_tables.commits import Commit
 
 

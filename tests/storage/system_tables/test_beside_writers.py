@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from freshet import Catalog, RetryableError
-from freshet.storage.system_tables.registry import SYSTEM_TABLES
+from freshet.storage.system_tables.system_table import SYSTEM_TABLES
 from tests.kit.s3_server import S3Place
 
 

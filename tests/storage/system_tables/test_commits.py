@@ -13,7 +13,7 @@ import pytest
 
 from freshet import Catalog, Table, sql
 from freshet.storage.codec.commit_facts import FACTS_PROPERTY
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import Env
 from freshet.storage.io.memory_file_io import MemoryFileIO

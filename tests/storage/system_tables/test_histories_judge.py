@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from freshet import AddColumn, ChangeType, DropColumn, RenameColumn, SetComment, SetOption, Table
-from freshet.storage.system_tables.registry import SYSTEM_TABLES
+from freshet.storage.system_tables.system_table import SYSTEM_TABLES
 from tests.kit.paimon_changes import add_column, column_type, drop_column, rename_column, set_option
 from tests.kit.paimon_judge import PaimonError, PaimonJudge
 from tests.storage.system_tables.shapes import DAY, KV, Shape, by_freshet, by_paimon, numbered, rows_of

@@ -20,8 +20,7 @@ from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta, SimpleStats
 from freshet.storage.system_tables.metadata import duration_text
-from freshet.storage.system_tables.registry import SYSTEM_TABLES
-from freshet.storage.system_tables.system_table import split_system_name
+from freshet.storage.system_tables.system_table import SYSTEM_TABLES, split_system_name
 from tests.kit.frames import frame_library
 
 NOW = [noun for noun, each in SYSTEM_TABLES.items() if not each.travels]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Table
-from freshet.storage.system_tables.registry import SYSTEM_TABLES
+from freshet.storage.system_tables.system_table import SYSTEM_TABLES
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.quick import some_now
 from tests.storage.system_tables.shapes import SHAPES, Shape, by_freshet, by_paimon, rows_of

@@ -14,7 +14,7 @@ import pytest
 from freshet.storage.catalog import Catalog
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.table_check import check_table
 from freshet.storage.exceptions import (
@@ -33,7 +33,7 @@ from freshet.storage.metadata.tag_store import TagStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.tags.removal import TagRemoval
+from freshet.storage.tags.changes import TagRemoval
 from freshet.storage.tags.table_tags import TableTags
 from tests.kit.hand_made import (
     assert_everything_named_is_there,

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from freshet import Catalog
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, OutdatedAssignmentError, RetryableError
 from freshet.storage.place_index import index_build
-from freshet.storage.place_index.index_database import IndexDatabase, LockedIndexError
-from freshet.storage.place_index.key_rows import KeyShare, bucket_of
+from freshet.storage.place_index.index_database import IndexDatabase, KeyShare, LockedIndexError, bucket_of
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.table import Table

@@ -25,7 +25,7 @@ from freshet.logstore.protocol.record import (
 )
 from freshet.logstore.reading.decide import RowRange
 from freshet.logstore.reading.tail import RecentRecords
-from freshet.storage.logs.readers import TableHistory
+from freshet.storage.logs.log_systems import TableHistory
 from freshet.storage.model.row_kind import RowKind
 
 INVERTED: Final = np.array([RowKind.DELETE, RowKind.UPDATE_AFTER, RowKind.UPDATE_BEFORE, RowKind.INSERT], dtype=np.int8)

@@ -25,8 +25,7 @@ from freshet.logstore.reading.decide import RowRange, after_files, apply_snapsho
 from freshet.logstore.reading.reader_state import LogPosition, ReaderState
 from freshet.logstore.reading.rows import LogRows
 from freshet.logstore.reading.tail import RecentRecords, checked_topic
-from freshet.storage.logs.log_systems import LoggedTable
-from freshet.storage.logs.readers import TableHistory
+from freshet.storage.logs.log_systems import LoggedTable, TableHistory
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk, StepSize, by_bucket

@@ -52,8 +52,7 @@ from freshet.logstore.reading.snapshot_steps import (
 )
 from freshet.logstore.reading.tail import LogTail, LogWaiting, RecentRecords, check_bounds, first_of, progress_at
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.logs.log_systems import LoggedTable, provider_of
-from freshet.storage.logs.readers import TableHistory
+from freshet.storage.logs.log_systems import LoggedTable, TableHistory, provider_of
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.snapshot_walk import Budget, StepSize, StreamLimit
 from freshet.storage.model.split import ChangeSplit

@@ -15,7 +15,7 @@ from freshet.logstore.protocol.control import control_topic, end_of_control
 from freshet.logstore.protocol.record import decode_header
 from freshet.logstore.protocol.topic import existing_topic
 from freshet.logstore.reading.reader_state import ReaderState
-from freshet.storage.logs.readers import TableHistory
+from freshet.storage.logs.log_systems import TableHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
 

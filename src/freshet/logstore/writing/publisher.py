@@ -42,8 +42,7 @@ from freshet.logstore.protocol.control import (
 from freshet.logstore.protocol.topic import topic_warnings
 from freshet.logstore.writing.writer import LogWriter, settings_of
 from freshet.storage.exceptions import RetryableError, StorageError
-from freshet.storage.logs.log_systems import LoggedTable
-from freshet.storage.logs.readers import TableHistory
+from freshet.storage.logs.log_systems import LoggedTable, TableHistory
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity

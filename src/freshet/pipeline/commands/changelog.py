@@ -20,7 +20,7 @@ from freshet.pipeline.commands.rows import (
     write_followed,
     write_rows,
 )
-from freshet.storage.changes.between import BetweenMode
+from freshet.storage.changes.changelog import BetweenMode
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.display import rfc3339
 from freshet.storage.table import Table

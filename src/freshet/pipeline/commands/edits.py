@@ -20,7 +20,7 @@ from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName
 from freshet.pipeline.commands.bars import working
 from freshet.pipeline.commands.output import in_snapshots, print_json, say
 from freshet.pipeline.commands.partitions import partitions_given
-from freshet.storage.edits.edit_result import EditResult
+from freshet.storage.edits.edit_commit import EditResult
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.model.display import plural
 from freshet.storage.table import Table

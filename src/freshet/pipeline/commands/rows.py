@@ -34,7 +34,7 @@ from freshet.storage.merge.gather import limited
 from freshet.storage.model.arrow_types import PLAIN_SCALE_MAX, decimal_texts
 from freshet.storage.model.display import plural, printable, shortened
 from freshet.storage.scan.table_scan import TableScan
-from freshet.storage.system_tables.system_scan import SystemScan
+from freshet.storage.system_tables.system_table import SystemScan
 
 if TYPE_CHECKING:
     from freshet.storage.changes.stream import ChangeStream

@@ -29,7 +29,7 @@ from typing import Final
 
 from freshet._frozen import Frozen
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream import SplitStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.table import Table
 from freshet.storage.table_engine import LoggedSplitStream, StreamLimit

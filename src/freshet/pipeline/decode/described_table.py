@@ -40,7 +40,7 @@ from freshet.pipeline.decode.plan import DecodePlan, RegistrySettings
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.sql_types import DECIMAL_DIGITS_MAX, sql_type_of_field, sql_type_of_mysql
-from freshet.storage.casts.losses import possible_loss
+from freshet.storage.casts.casts import possible_loss
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import is_system_name
 from freshet.storage.model.sql_type import parse_sql_type

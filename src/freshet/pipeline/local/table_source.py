@@ -22,7 +22,7 @@ from freshet.pipeline.query.driver.work import TableWorks
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.task.change_rows import ChangesPiece
 from freshet.pipeline.query.wire.kept_value import KeptValue
-from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream import SplitStream
 from freshet.storage.table import Table
 from freshet.storage.table_engine import StreamLimit
 

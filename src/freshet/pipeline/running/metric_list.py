@@ -16,8 +16,7 @@ from freshet._frozen import Frozen
 if TYPE_CHECKING:
     from freshet.pipeline.running.pipeline_status import PipelineStatus
     from freshet.pipeline.running.progress import Progress
-    from freshet.storage.status.batches import Batches
-    from freshet.storage.status.table_status import LastHour, LevelStatus, TableDetail, TableStatus
+    from freshet.storage.status.table_status import Batches, LastHour, LevelStatus, TableDetail, TableStatus
 
 T = TypeVar("T")
 

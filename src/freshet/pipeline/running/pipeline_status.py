@@ -18,8 +18,7 @@ from freshet.pipeline.running.run_note import BEAT_LOST_MS, RunNote, RunState, r
 from freshet.pipeline.sync.ledger import APART, read_ledger
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
-from freshet.storage.status.batches import Batches
-from freshet.storage.status.table_status import TableStatus
+from freshet.storage.status.table_status import Batches, TableStatus
 
 
 class PipelineStatus(Frozen):

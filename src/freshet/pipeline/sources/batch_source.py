@@ -86,7 +86,7 @@ from freshet.storage.changes.changelog import Changelog
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.scan.table_scan import TableScan
-from freshet.storage.system_tables.system_scan import SystemScan
+from freshet.storage.system_tables.system_table import SystemScan
 from freshet.storage.table import Table
 from freshet.storage.table_engine import Split
 

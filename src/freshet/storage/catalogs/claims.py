@@ -35,8 +35,7 @@ from freshet.storage.catalogs.coordination import (
     check_coordinated,
     commit_rules,
 )
-from freshet.storage.codec.schema_json import encode_schema
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_schema, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.file_io import Created, FileIO, NotCreatedError, create_or_ask
 from freshet.storage.model.schema import TableSchema

@@ -34,10 +34,9 @@ from freshet.storage.catalogs.filesystem import (
 )
 from freshet.storage.catalogs.jdbc_lock import JdbcLock
 from freshet.storage.catalogs.jdbc_options import JdbcOptions, parse_options
-from freshet.storage.catalogs.jdbc_rows import JdbcRows
-from freshet.storage.catalogs.jdbc_sql import TABLE_PROPERTIES, TABLES
+from freshet.storage.catalogs.jdbc_rows import TABLE_PROPERTIES, TABLES, JdbcRows
 from freshet.storage.catalogs.metastore import FoundTable, TableName
-from freshet.storage.codec.schema_json import decode_schema
+from freshet.storage.codec.metadata_json import decode_schema
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.model.schema import TableSchema

@@ -16,15 +16,16 @@ zone of the JVMs that share the catalog: otherwise their locks look hours old, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Final
 
 from freshet._frozen import Frozen
 from freshet.storage.catalogs.claims import LockExpiredError, LockTimeoutError
 from freshet.storage.catalogs.jdbc_database import Pool
-from freshet.storage.catalogs.jdbc_options import LockOptions
-from freshet.storage.catalogs.jdbc_sql import INSERT_LOCK, LOCK_HOLDER, LOCKS, READ_LOCK, RELEASE_LOCK, SWEEP_LOCK
+from freshet.storage.catalogs.jdbc_options import POSTGRESQL, SQLITE, LockOptions
+from freshet.storage.catalogs.jdbc_rows import LOCKS, OF_TABLE, TABLES
 from freshet.storage.catalogs.metastore import TableName, branch_name
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 from freshet.storage.io.env import Env
@@ -39,6 +40,27 @@ FUTURE_S: Final = 60
 
 RELEASES: Final = 3
 """Tries to delete the own row."""
+
+AGE_S: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        SQLITE: "strftime('%s', 'now') - strftime('%s', acquired_at)",
+        POSTGRESQL: "EXTRACT(EPOCH FROM AGE(NOW(), acquired_at))",
+    }
+)
+"""Age of a row in the table of locks, by the clock and in the time zone of the session."""
+SWEEP_LOCK: Final[Mapping[str, str]] = MappingProxyType(
+    {kind: f"DELETE FROM {LOCKS} WHERE {age} > expire_time_seconds and lock_id = :id" for kind, age in AGE_S.items()}
+)
+INSERT_LOCK: Final = f"INSERT INTO {LOCKS} (lock_id,expire_time_seconds) VALUES (:id, :expire_s)"
+READ_LOCK: Final = f"SELECT acquired_at, (SELECT COUNT(*) FROM {TABLES} {OF_TABLE}) FROM {LOCKS} WHERE lock_id = :id"
+"""When the own row was made, and whether the catalog knows the table."""
+RELEASE_LOCK: Final = f"DELETE FROM {LOCKS} WHERE lock_id = :id AND acquired_at = :acquired_at"
+LOCK_HOLDER: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        kind: f"SELECT acquired_at, {age}, expire_time_seconds FROM {LOCKS} WHERE lock_id = :id"
+        for kind, age in AGE_S.items()
+    }
+)
 
 
 class HeldLock(Frozen):

@@ -6,7 +6,7 @@
 Ids have no gap. Where a snapshot and its copy are both there (expiry is at work), they are the same.
 
 A table that was rolled back uses ids a second time. A follower compares the snapshot it read last with the one that
-has that id now, or had it last, as the history of commits says (`metadata.history_store`). Where Apache Paimon has
+has that id now, or had it last, as the history of commits says (`metadata.expired_snapshots`). Where Apache Paimon has
 expired that one nothing tells the two apart.
 
 Source: MERGING.md §6.5, §7.1.
@@ -29,8 +29,8 @@ from freshet.storage.exceptions import (
 from freshet.storage.io.local_errors import memory_errors
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import TimeGiven, time_ms
 from freshet.storage.model.manifest import EntryKind
-from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 _LOG: Final = logging.getLogger(__name__)

@@ -23,8 +23,7 @@ from freshet.storage.changes.follower import LaterSchemas
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.producer_change import BEGIN_ANEW, ProducerChanges, logged_levels, missing_changelog_error
-from freshet.storage.changes.stream_request import ConsumerProgress, StreamRequest
-from freshet.storage.changes.stream_start import stream_start
+from freshet.storage.changes.stream_request import ConsumerProgress, StreamRequest, stream_start
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema

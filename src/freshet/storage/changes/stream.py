@@ -1,9 +1,23 @@
-"""A stream: changes as they come, as an iterator of Arrow batches that waits for more.
+"""A stream: changes as they come, in pieces, or as an iterator of Arrow batches that waits for more.
+
+In pieces, positions and splits, for an engine that plans on one machine and reads on many (`SplitStream`):
+
+    stream = table.engine.split_stream(StreamRequest(scan_mode="latest-full"))
+    start  = stream.first()                        where it begins
+    end    = stream.advance(start, StreamLimit())  as far as has been committed, or as the limit allows
+    splits = stream.splits(start, end)             in the order of the snapshots; the same ones again for the same two
+    stream.read_split(splits[0])                   Arrow batches, in this or another process: both can be pickled
+    stream.handed_over(end)                        for the consumer: what lies before `end` will not be asked for again
+
+A position is the whole state of a reader: it goes into the engine's checkpoint as JSON, and another process goes on
+from it. The first one is kept as well: `first` gives another place once more was committed. A snapshot whose splits
+were not all taken is resumed at the split after the last; it is planned again then, so a plan of another number of
+splits is refused, as is a history that is not the one the position was taken in.
+
+As an iterator (`ChangeStream`): a loop over such positions, with a log over those of `logstore.reading.split_stream`:
 
     for batch in table.stream(consumer_id="audit"):
         ...                              the columns, _ROW_KIND
-
-It is a loop over the positions of a stream in pieces (`split_stream`, or with a log `logstore.reading.split_stream`):
 
 | | |
 |---|---|
@@ -19,6 +33,8 @@ snapshot again from the first. What is done with the changes of one snapshot sho
 harmless twice; `_SNAPSHOT_ID`, on request, says which snapshot it is.
 
 A consumer's snapshots do not expire, nor does the one whose rows come first (`ConsumerProgress`).
+
+Source: MERGING.md §7.
 """
 
 from __future__ import annotations
@@ -28,12 +44,133 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.change_source import ChangeRules
+from freshet.storage.changes.follower import Follower
+from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.changes.stream_request import ConsumerProgress, StreamPosition, StreamRequest, stream_start
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.logs.readers import LoggedSplitStream
-from freshet.storage.model.snapshot_walk import StreamLimit
+from freshet.storage.logs.log_systems import LoggedSplitStream
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.snapshot_walk import Budget, StreamLimit, by_bucket
+from freshet.storage.model.split import ChangeSplit
+from freshet.storage.scan.table_scan import decoders
 
 _ONE_SNAPSHOT: Final = StreamLimit(snapshots=1)
+
+
+class SplitStream:
+    """Changes of one table from a position on; `TableEngine.split_stream` gives it. Belongs to one thread."""
+
+    def __init__(self, store: TableStore, request: StreamRequest) -> None:
+        self._store = store
+        self._request = request
+        self._start = request.start
+        self._reader = request.reader(store)
+        self._history = ChangeHistory(store)
+        self._progress = ConsumerProgress(store, request.consumer_id)
+        self._follower = Follower(store, self._reader.scan_filter, self._reader.columns, reads_upserts=request.upserts)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the batches."""
+        return self._reader.schema
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The table's columns among them."""
+        return tuple(self._store.schema.by_name[name] for name in self._reader.columns)
+
+    def first(self) -> StreamPosition:
+        """Where a new reader begins; of a table without snapshots, with the changes of its first."""
+        return self.begin() or StreamPosition(self._history.latest_id() + 1)
+
+    def begin(self) -> StreamPosition | None:
+        """Where the consumer stopped, else where the scan mode begins; None while there is no snapshot for that."""
+        start = stream_start(self._store, self._history, self._start, self._progress.consumer_id)
+        if start is None:
+            return None
+        if start.state is not None:
+            return StreamPosition(start.state.id, is_state=True, of_ms=start.state.time_ms)
+        before = self._history.find(start.next_id - 1) if start.next_id > 1 else None
+        return StreamPosition(start.next_id, before_ms=None if before is None else before.time_ms)
+
+    def bound(self) -> int:
+        """A bound for `advance`: everything that is committed now."""
+        return self.latest().snapshot_id
+
+    def latest(self) -> StreamPosition:
+        """After everything that has been committed."""
+        return StreamPosition(self._history.latest_id() + 1)
+
+    def advance(self, start: StreamPosition, limit: StreamLimit, until_id: int | None = None) -> StreamPosition:
+        """How far a reader at `start` may go now: to the snapshot `until_id` at most, whose changes stay out.
+
+        Raises as `Table.stream` does when expiry, a rollback or a drop has overtaken the position.
+        """
+        return self._follower.past_snapshots(start, Budget(limit), until_id)[0]
+
+    def splits(self, start: StreamPosition, end: StreamPosition) -> list[ChangeSplit]:
+        """The splits from one position up to the other, in the order of the snapshots.
+
+        `InvalidRequestError` where the first lies beyond the other.
+        """
+        found, position = self._follower.whole_between(start, end)
+        return [*found, *self._follower.part(position, end)]
+
+    def groups(self, start: StreamPosition, end: StreamPosition) -> list[tuple[ChangeSplit, ...]]:
+        """The splits of `splits`, a group for each reader: those of a state one by one, the keys of each are its own;
+        later ones by bucket, in their order, or in one group where a key may be in any bucket: rows move between
+        partitions, or overwrites that assign keys anew are read. What one group has of a key comes before what a later
+        one has."""
+        state_id = start.snapshot_id if start.is_state else None
+        reads_overwrites = ChangeRules.of(self._store.options).reads_overwrites
+        moves = self._store.moves_rows or (self._store.reassigns_keys and reads_overwrites)
+        groups = by_bucket(self.splits(start, end), state_id, moves_rows=moves)
+        return [tuple(group) for group in groups]
+
+    def read_group(self, group: tuple[ChangeSplit, ...]) -> Iterator[pa.RecordBatch]:
+        """The changes of a group, in their order."""
+        for split in group:
+            yield from self.read_split(split)
+
+    def position(self, document: Mapping[str, Any]) -> StreamPosition:
+        """A position out of a checkpoint; `InvalidRequestError` for what is none."""
+        return StreamPosition.from_document(document)
+
+    def read_split(self, split: ChangeSplit, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
+        """The changes of one split: the columns, `_ROW_KIND`, on request `_SNAPSHOT_ID`. `ahead`: threads of this
+        process decode what comes next."""
+        with self._history.explained(self._follower.snapshot(split.snapshot_id)):
+            yield from self._reader.read(split, decoders() if ahead else None)
+
+    def read_between(self, start: StreamPosition, end: StreamPosition) -> Iterator[pa.RecordBatch]:
+        """What lies between two positions, in its order, for a reader that plans and reads in one process."""
+        for split in self.splits(start, end):
+            yield from self.read_split(split, ahead=True)
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before looking again."""
+        return self._store.options.continuous_discovery_interval_ms / 1000
+
+    def wait(self, position: StreamPosition | None, seconds: float) -> None:
+        """Waits; a commit is noticed afterwards."""
+        self._store.env.sleep_s(seconds)
+
+    def close(self) -> None:
+        """Nothing stays open between two steps."""
+
+    def handed_over(self, end: StreamPosition) -> None:
+        """What lies before this position will not be asked for again: the consumer moves on.
+
+        While it reads the rows of a snapshot, that snapshot is kept by a consumer of another name (`ConsumerProgress`).
+        """
+        self._follower.forget(end.snapshot_id)
+        self._progress.moved(end.snapshot_id, is_state=end.is_state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SplitStream, (self._store, self._request)
 
 
 class ChangeStream(Iterator[pa.RecordBatch]):

@@ -2,14 +2,14 @@
 
 A round plans first, then deletes in this order:
 
-1. what the snapshots say of their commits goes into the history (`metadata.history_store`); copies of those whose
+1. what the snapshots say of their commits goes into the history (`metadata.expired_snapshots`); copies of those whose
    changelog stays; snapshot files, oldest first, and the EARLIEST hint: from here on
    no reader can ask for what follows;
 2. data files that the deltas of (begin, end] deleted, and changelog files of [begin, end), bucket by bucket, with the
    folders that became empty (`snapshot.clean-empty-directories`);
 3. manifests, lists, index files and statistics that only expired snapshots name.
 
-Between 1 and 2 the tags are looked at again: whoever makes a tag looks for its snapshot afterwards (`tags.creation`).
+Between 1 and 2 the tags are looked at again: whoever makes a tag looks for its snapshot afterwards (`tags.changes`).
 So either sees the other, and what a tag names that came meanwhile stays. After them the other lines are: a branch may
 have been made of such a tag, and the tag be gone.
 
@@ -49,7 +49,7 @@ from freshet.storage.cleaning.named_files import (
 from freshet.storage.cleaning.partition_expiry import expire_partitions_after_commit
 from freshet.storage.exceptions import MissingFileError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.metadata.history_store import JOIN_EVERY
+from freshet.storage.metadata.expired_snapshots import JOIN_EVERY
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.display import ids_text, size_text, time_text
 from freshet.storage.model.shown import Facts, Shown

@@ -25,7 +25,7 @@ from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
 from freshet._frozen import Frozen
-from freshet.storage.codec.snapshot_json import decode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot
 from freshet.storage.commit.manifest_index import entries_of_files
 from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError

@@ -36,7 +36,7 @@ from freshet.storage.cleaning.named_files import ReadableManifests, every_name, 
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError, StorageError
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.io.shown_work import advance_work
-from freshet.storage.metadata.changelog_store import ChangelogStore
+from freshet.storage.metadata.expired_snapshots import ChangelogStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.display import size_text

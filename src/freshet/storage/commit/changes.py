@@ -11,7 +11,7 @@
 | compact_new_, compact_deleted_index_files | ADD, DELETE | COMPACT |
 | assigned_upon                           | none        | must be the state of the indexes for the APPEND to fit |
 | log, compact_log                        | none        | properties of the APPEND, of the COMPACT (`next_log`) |
-| compactions                             | none        | properties of the snapshot that has them (`observed`) |
+| compactions                             | none        | properties of the snapshot that has them (`commit_facts`) |
 
 Source: MERGING.md §1.4.
 """

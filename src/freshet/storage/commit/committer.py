@@ -33,8 +33,7 @@ from freshet.storage.commit.iceberg_lag import warn_of_lag
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import CommitTrace, LastCommits
 from freshet.storage.commit.manifest_index import index_of
-from freshet.storage.commit.next_snapshot import CommitRequest
-from freshet.storage.commit.observed import GivenFacts
+from freshet.storage.commit.next_snapshot import CommitRequest, GivenFacts
 from freshet.storage.commit.packed_changelogs import packed_change
 from freshet.storage.commit.round_change import GivenChange, IsReplaced, Replacement, RoundChange, RoundCheck
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome

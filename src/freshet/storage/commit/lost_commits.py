@@ -31,7 +31,7 @@ from freshet.storage.commit.commit_files import COMMIT_RECORD, CommitRecord, com
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, LastCommits
 from freshet.storage.commit.table_view import look
 from freshet.storage.exceptions import InvalidRequestError, LostCommitError, NotFoundError
-from freshet.storage.metadata.changelog_store import ChangelogStore
+from freshet.storage.metadata.expired_snapshots import ChangelogStore
 from freshet.storage.metadata.live_files import data_manifests, delta_manifests, entries_of
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore

@@ -48,8 +48,7 @@ from freshet.storage.commit.identity import CommitIdentity, is_committed, snapsh
 from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import ManifestMergeRule
-from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
-from freshet.storage.commit.observed import Met, commit_facts
+from freshet.storage.commit.next_snapshot import CommitRequest, Met, commit_facts, next_snapshot
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.exceptions import (
     ConflictError,

@@ -40,7 +40,6 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from freshet._frozen import Frozen, field
-from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.producer import CompactionChangelog, compaction_changelog
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.compact.picker import CompactionUnit
@@ -48,11 +47,11 @@ from freshet.storage.compact.record_expiry import RecordExpiry, record_expiry
 from freshet.storage.compact.section_merge import CompactionPlan, MergeRule, Section, SectionMerge, plan_task
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import DataFileRead
-from freshet.storage.files.data_file_writer import KeyValueFileWriter
+from freshet.storage.files.data_file_writer import ChangelogFileWriter, KeyValueFileWriter
+from freshet.storage.files.file_columns import SMALL_BYTES, HeldRows
 from freshet.storage.files.rolling_file_writer import NewCompanion
-from freshet.storage.files.stored_columns import SMALL_BYTES, HeldRows
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.file_lookup import NotedRows, UnmarkedRows
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -171,7 +170,7 @@ class Rewriter(Frozen):
 
         `on_computed` is called at most once, when all inputs are read and all changes shown, before the last files are
         complete. `vectors` are the deletion vectors of the bucket, None in a table without. `held` are the rows of
-        files just written (`files.stored_columns`), which are not read again, by name of the file.
+        files just written (`files.file_columns`), which are not read again, by name of the file.
         """
         options, expiry = self.store.options, record_expiry(self.store)
         plan = plan_task(

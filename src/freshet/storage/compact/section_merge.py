@@ -31,7 +31,7 @@ import pyarrow as pa
 from freshet._frozen import Frozen
 from freshet.storage.changelog.producer import CompactionChangelog
 from freshet.storage.compact.picker import CompactionUnit
-from freshet.storage.files.file_fields import SYSTEM_FIELDS
+from freshet.storage.files.file_columns import SYSTEM_FIELDS
 from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.lookup.run_lookup import HigherLevels
 from freshet.storage.merge.key_order import RowOrder

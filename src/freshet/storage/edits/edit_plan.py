@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 
 from freshet._frozen import Frozen
 from freshet.storage.edits.clauses import Action, Clause, Side, Taken
-from freshet.storage.edits.expression import Expression, evaluate
-from freshet.storage.edits.row_join import Pairs, RowJoin, target_columns
+from freshet.storage.edits.expression import Expression, Pairs, RowJoin, evaluate, target_columns
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Comparison, IsIn, Predicate, conjunction
 from freshet.storage.metadata.table_store import TableStore

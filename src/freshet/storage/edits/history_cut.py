@@ -36,10 +36,10 @@ from typing import Final
 
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.codec.metadata_json import encode_snapshot
 from freshet.storage.commit.iceberg_lag import refuse_reused_ids
 from freshet.storage.commit.table_view import look
-from freshet.storage.edits.edit_result import EditResult
+from freshet.storage.edits.edit_commit import EditResult
 from freshet.storage.edits.overwrite import replaced
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint
@@ -47,7 +47,7 @@ from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.tags.removal import remove_tag
+from freshet.storage.tags.changes import remove_tag
 
 IN_USE_MS: Final = 3_600_000
 """A stream that wrote or read within this time may go on."""

@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.edits.clauses import Action, Clause, Side, clause_of, clause_of_text
+from freshet.storage.edits.edit_commit import EditResult
 from freshet.storage.edits.edit_plan import RowEdit
-from freshet.storage.edits.edit_result import EditResult
-from freshet.storage.edits.expression import Expression
+from freshet.storage.edits.expression import Expression, check_names
 from freshet.storage.edits.row_edits import edit_rows
-from freshet.storage.edits.row_join import check_names
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import field_of
 from freshet.storage.io.shown_work import shown_as

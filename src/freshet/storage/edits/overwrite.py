@@ -39,16 +39,15 @@ from freshet._frozen import Frozen
 from freshet.storage.commit.changes import append_change
 from freshet.storage.commit.round_change import IsReplaced, live_in
 from freshet.storage.edits.clauses import Action, Clause, Side
-from freshet.storage.edits.edit_commit import EDIT_USER, commit_edit
+from freshet.storage.edits.edit_commit import EDIT_USER, EditResult, commit_edit, preview_of, result_of
 from freshet.storage.edits.edit_plan import RowEdit, passing
-from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
 from freshet.storage.edits.row_edits import edit_rows, replacing
 from freshet.storage.edits.rows_by_position import added_files
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_paths import delete_data_file, discard_messages
 from freshet.storage.files.data_file_reader import partition_constants
 from freshet.storage.filters.predicate import Predicate
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_name, partition_test
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema

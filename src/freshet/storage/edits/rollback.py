@@ -40,17 +40,16 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.last_commits import NO_COMMITS, LastCommits, last_commits_of
 from freshet.storage.commit.round_change import live_in
 from freshet.storage.commit.table_view import TableView
-from freshet.storage.edits.edit_commit import commit_edit
-from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
+from freshet.storage.edits.edit_commit import EditResult, commit_edit, preview_of, result_of
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFoundError
 from freshet.storage.files.data_file_paths import data_file_path, delete_data_file
 from freshet.storage.io.shown_work import counted
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.schema_alteration import check_restorable
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import TimeGiven, time_ms
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, FileIdentity, IndexEntry, IndexFileMeta, ManifestEntry
-from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.snapshot import ROLLED_BACK_PROPERTY, CommitKind, Snapshot
 from freshet.storage.paths import INDEX_FILE_PREFIX
 from freshet.storage.scan.read_snapshot import nothing_by

@@ -12,9 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from freshet.storage.edits.clauses import Action, Clause, Side, Taken, checked_columns
-from freshet.storage.edits.edit_commit import EDIT_USER, KeysChangedError, commit_edit
+from freshet.storage.edits.edit_commit import EDIT_USER, EditResult, KeysChangedError, commit_edit, result_of
 from freshet.storage.edits.edit_plan import RowEdit
-from freshet.storage.edits.edit_result import EditResult, result_of
 from freshet.storage.edits.expression import Expression, columns_of
 from freshet.storage.edits.rows_by_key import RowsByKey, check_once
 from freshet.storage.edits.rows_by_position import RowsByPosition

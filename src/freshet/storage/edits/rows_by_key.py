@@ -32,15 +32,14 @@ import pyarrow.compute as pc
 from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.commit.committer import Committer
 from freshet.storage.edits.clauses import Side
-from freshet.storage.edits.edit_commit import KeysChangedError, LaterCommits, OutdatedPlanError
+from freshet.storage.edits.edit_commit import EditResult, KeysChangedError, LaterCommits, OutdatedPlanError
 from freshet.storage.edits.edit_plan import ROW, EditPlan, RowEdit, in_parts
-from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.edits.row_rules import as_updates, rules_of, with_kind
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.io.env import Env
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.io.spill_file import Scratch, SpillFile
-from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.maintenance.upkeep import show_hidden_rows
 from freshet.storage.metadata.table_store import TableStore

@@ -31,14 +31,13 @@ from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.round_change import Overwriting
-from freshet.storage.edits.edit_commit import LaterCommits, OutdatedPlanError
+from freshet.storage.edits.edit_commit import EditResult, LaterCommits, OutdatedPlanError
 from freshet.storage.edits.edit_plan import Choice, EditPlan, RowEdit, in_parts, together
-from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.files.data_file_paths import delete_data_file, discard_messages
 from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, DataFileRead
 from freshet.storage.files.data_file_writer import AppendFileWriter
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.io.shown_work import advance_work
-from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage

@@ -33,7 +33,7 @@ from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.files.data_file_paths import data_file_path
-from freshet.storage.files.file_fields import SYSTEM_FIELDS
+from freshet.storage.files.file_columns import SYSTEM_FIELDS
 from freshet.storage.files.file_format import READ_BATCH_ROWS, FileReader
 from freshet.storage.files.formats import format_of_file
 from freshet.storage.files.opening import openings_ahead

@@ -38,18 +38,19 @@ from freshet.storage.codec.index_keys import KeyForm
 from freshet.storage.codec.range_bitmap import RangeBitmapWriter
 from freshet.storage.codec.stats import StatsMode, encode_stats, encode_value_stats, reduce_stats, stats_modes
 from freshet.storage.files.column_bounds import ColumnBounds, plain_value
-from freshet.storage.files.data_file_paths import DataFileNames, FileTraits
-from freshet.storage.files.file_fields import key_value_fields
+from freshet.storage.files.data_file_paths import DataFileNames, FileTraits, changelog_file_traits
+from freshet.storage.files.file_columns import key_value_fields
 from freshet.storage.files.file_format import FileSummary
 from freshet.storage.files.rolling_file_writer import NewCompanion, RollingFileWriter
+from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import KindCounts
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
 from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
-from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns
-from freshet.storage.schema.file_indexes import TYPES, block_bytes, bloom_size
+from freshet.storage.options.named_columns import IndexedColumn, indexed_columns
+from freshet.storage.schema.data_files import INDEX_TYPES, block_bytes, bloom_size
 
 _RETRACT_KINDS: Final = tuple(kind.value for kind in RowKind if kind.is_retract)
 _APPEND_LEVEL: Final = 0
@@ -108,6 +109,32 @@ class KeyValueFileWriter(DataFileWriter):
         for name in self._schema.trimmed_primary_keys:
             columns[KEY_COLUMN_PREFIX + name] = columns[name]
         self._files.write(pa.table({field.name: columns[field.name] for field in self._fields}))
+
+
+class ChangelogFileWriter(KeyValueFileWriter):
+    """Writes the changelog files of one flush or one compaction of a bucket: rows in the order given.
+
+    A changelog file is a key-value file with a name, a codec and statistics of its own. Only the changelog manifests of
+    its snapshot name it. Entries say FileSource APPEND, as those of Apache Paimon do, and the level that the changes
+    went to: 0 for `input`, the output level of the compaction for the others. Source: FORMAT.md §7.5.
+    """
+
+    def __init__(self, store: TableStore, partition: bytes, bucket: int, level: int) -> None:
+        self._env = store.env
+        traits = changelog_file_traits(store.options, level)
+        super().__init__(store, partition, bucket, level, FileSource.APPEND, traits=traits)
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Appends rows with their system columns; no rows, no file."""
+        if rows.num_rows:
+            super().write(rows)
+
+    def close(self) -> list[DataFileMeta]:
+        """Makes the files durable and describes them."""
+        files = super().close()
+        if files:
+            self._env.reach(CrashPoint.CHANGELOG_WRITTEN)
+        return files
 
 
 class AppendFileWriter(DataFileWriter):
@@ -295,7 +322,7 @@ class FileIndexBuilder:
         self._columns: dict[str, dict[str, ColumnIndexBuilder]] = {}
         for index in indexed_columns(given):
             column = schema.by_name.get(index.column)
-            if column is None or index.kind not in TYPES or not TYPES[index.kind](column.type):
+            if column is None or index.kind not in INDEX_TYPES or not INDEX_TYPES[index.kind](column.type):
                 continue
             assert isinstance(column.type, ScalarType)
             self._columns.setdefault(index.column, {})[index.kind] = new_index(index, column.type)

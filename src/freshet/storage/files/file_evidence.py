@@ -55,7 +55,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataType, TypeRoot
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.paths import file_format_of
-from freshet.storage.schema.file_indexes import TYPES
+from freshet.storage.schema.data_files import INDEX_TYPES
 
 _READERS: Final[Mapping[str, Callable[[KeyForm, bytes], ColumnIndex]]] = {
     BLOOM_FILTER: lambda _, data: BloomFilter.decode(data),
@@ -202,7 +202,7 @@ def _opened(stored: Mapping[str, bytes | None], data_type: DataType, row_count: 
     """The indexes of a column; kinds that are not known are passed over."""
     form, found = KeyForm.of(data_type), []
     for kind, data in stored.items():
-        if form is None or kind not in _READERS or not TYPES[kind](data_type):
+        if form is None or kind not in _READERS or not INDEX_TYPES[kind](data_type):
             continue
         index = None if data is None else _READERS[kind](form, data)
         if isinstance(index, BitmapIndex | RangeBitmap) and index.row_count != row_count:

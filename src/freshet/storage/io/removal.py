@@ -4,16 +4,31 @@ The folder itself, and those above it, may be links: a warehouse may lie on anot
 by somebody who may write the table, and leads to what is no part of it; what is to be removed behind one counts as not
 removed. A file or a folder to remove that is itself a link goes, and what it leads to stays.
 
-What a write has made a moment ago and takes back needs none of this.
+What a write has made a moment ago and takes back needs none of this (`undone_on_failure`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.file_io import Deleted, FileIO
+
+
+@contextmanager
+def undone_on_failure(*undo: Callable[[], None] | None) -> Iterator[None]:
+    """Calls each of these when what happens inside does not come to its end, whatever stopped it."""
+    is_done = False
+    try:
+        yield
+        is_done = True
+    finally:
+        if not is_done:
+            for each in undo:
+                if each is not None:
+                    each()
 
 
 class Removal(Frozen):

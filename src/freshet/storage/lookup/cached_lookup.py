@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from freshet._frozen import Frozen
 from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, DataFileRead
-from freshet.storage.files.file_fields import SYSTEM_FIELDS
+from freshet.storage.files.file_columns import SYSTEM_FIELDS
 from freshet.storage.filters.column import col
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.lookup.file_lookup import FileLookup, FoundRows, no_rows_found

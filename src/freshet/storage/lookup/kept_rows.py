@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from freshet.storage.exceptions import StorageError
 from freshet.storage.files.data_file_reader import DataFileRead
-from freshet.storage.files.file_fields import SYSTEM_FIELDS
-from freshet.storage.files.stored_columns import StoredColumns
+from freshet.storage.files.file_columns import SYSTEM_FIELDS, StoredColumns
 from freshet.storage.lookup.lookup_store import StoreWriter
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema

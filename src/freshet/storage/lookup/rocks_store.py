@@ -38,7 +38,7 @@ import pyarrow.types as pt
 from freshet._frozen import Frozen
 from freshet.storage.exceptions import RetryableError, StorageError
 from freshet.storage.io.local_cache import LocalCache, NewFolder
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.key_search import key_bytes
 from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore

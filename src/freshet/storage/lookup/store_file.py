@@ -32,7 +32,7 @@ import pyarrow.ipc as ipc
 
 from freshet._frozen import Frozen, field
 from freshet.storage.io.local_cache import LocalCache, NewFile
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.key_search import SortedKeys, ranges_of
 from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore

@@ -31,8 +31,8 @@ from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.io.spill_file import Scratch
-from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.merge.sorted_runs import interval_partition

@@ -37,7 +37,7 @@ from freshet.storage.exceptions import (
     UnsupportedFeatureError,
 )
 from freshet.storage.files.data_file_paths import discard_messages
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.maintenance.bucket_rescale import BucketRescale, OldBucket, rescale_buckets
 from freshet.storage.maintenance.compaction_plan import levels_of, plan_compaction
 from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test, warn_of_none

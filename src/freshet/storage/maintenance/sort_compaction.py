@@ -46,8 +46,8 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.io.spill_file import Scratch, SpillFile
-from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.compaction_plan import BucketCompaction
 from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test, warn_of_none
 from freshet.storage.maintenance.table_compaction import (

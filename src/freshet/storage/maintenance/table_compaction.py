@@ -30,7 +30,7 @@ from freshet.storage.commit.conflict import Conflict
 from freshet.storage.compact.joint_changes import emits_jointly, emits_jointly_by_lookup, waiting_buckets
 from freshet.storage.exceptions import ConflictError
 from freshet.storage.files.data_file_paths import discard_messages
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.maintenance.bucket_rescale import BucketRescale
 from freshet.storage.maintenance.compaction_plan import BucketCompaction, plan_compaction, plan_repair
 from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test, warn_of_none

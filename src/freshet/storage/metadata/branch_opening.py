@@ -15,7 +15,7 @@ from typing import Final
 from freshet.storage.catalogs.metastore import BRANCH, named_branch
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
-from freshet.storage.logs.writers import WITHOUT_LOG
+from freshet.storage.logs.log_systems import WITHOUT_LOG
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.core import CoreOptions

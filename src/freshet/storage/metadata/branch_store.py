@@ -30,8 +30,7 @@ from contextlib import suppress
 from typing import Final, Never
 
 from freshet.storage.catalogs.metastore import checked_branch, with_branch
-from freshet.storage.codec.schema_json import made_again
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot, encode_snapshot, made_again
 from freshet.storage.exceptions import (
     AlreadyExistsError,
     ConflictError,
@@ -42,7 +41,7 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.file_io import create_or_ask, numbered_files
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.metadata.branch_opening import WHOLE, is_marked
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore

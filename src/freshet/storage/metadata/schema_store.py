@@ -8,7 +8,7 @@ Source: FORMAT.md §2.
 
 from __future__ import annotations
 
-from freshet.storage.codec.schema_json import decode_schema
+from freshet.storage.codec.metadata_json import decode_schema
 from freshet.storage.exceptions import ConflictError, CorruptDataError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import numbered_files

@@ -27,7 +27,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import numbered_files

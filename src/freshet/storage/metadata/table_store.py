@@ -31,12 +31,11 @@ from freshet.storage.exceptions import (
 from freshet.storage.io.env import Env
 from freshet.storage.io.removal import Removal
 from freshet.storage.metadata.branch_opening import asked_branch, check_whole, no_branch, own_options
-from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
+from freshet.storage.metadata.expired_snapshots import ChangelogStore, HistoryStore
 from freshet.storage.metadata.external_files import ExternalFiles
 from freshet.storage.metadata.hash_index_store import HashIndexStore
-from freshet.storage.metadata.history_store import HistoryStore
 from freshet.storage.metadata.live_file_index import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.schema_store import SchemaStore

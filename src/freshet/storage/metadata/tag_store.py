@@ -12,7 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Final
 
-from freshet.storage.codec.snapshot_json import decode_tag, encode_tag
+from freshet.storage.codec.metadata_json import decode_tag, encode_tag
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus, create_or_ask

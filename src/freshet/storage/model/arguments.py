@@ -1,5 +1,5 @@
 """The border where what nobody foresaw of an expression, a name or an argument becomes an `InvalidRequestError`, with
-its cause.
+its cause; and points in time, as people give them.
 
 `reading` is around what looks at nothing but what a caller gave. `answering_callers` is for the classes that people
 hold: an error that was not raised on purpose is looked at again with the arguments of the call, and is the fault of one
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import datetime
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,10 +21,28 @@ from functools import cache, reduce, wraps
 from importlib import import_module
 from numbers import Integral, Real
 from types import GenericAlias
-from typing import Any, Final, TypeVar
+from typing import Any, Final, SupportsIndex, TypeVar
 
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.display import one_line, shortened
+
+TimeGiven = int | datetime.datetime
+"""A point in time: epoch milliseconds, or a datetime with a time zone."""
+
+
+def time_ms(name: str, value: Any) -> int:
+    """Epoch milliseconds of a point in time; `InvalidRequestError` names the argument that is none."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        since = value - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        return since // datetime.timedelta(milliseconds=1)
+    if isinstance(value, datetime.datetime):
+        raise InvalidRequestError(
+            f"{name}={value!r} has no time zone; give a datetime with a time zone, such as moment.astimezone()"
+        )
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise InvalidRequestError(f"{name} is in epoch milliseconds, or a datetime with a time zone, not {value!r}")
+    return int(value)
+
 
 NESTING_MAX: Final = 100
 """Levels of lists, maps and filters in each other; Python, Arrow and DuckDB take some more."""

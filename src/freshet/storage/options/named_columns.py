@@ -7,18 +7,31 @@
 | `fields.<columns>.<option>`, `fields.<columns>.sequence-group` | in its key; in its value, too |
 | `file-index.<kind>.columns`, `file-index.<kind>.<column>.<parameter>` | in its value; in its key |
 | `parquet.<option>#<column>` | behind the sign |
+
+Options `file-index.…` say which columns of a table get indexes in its data files (`indexed_columns`):
+
+    file-index.bloom-filter.columns = id,name
+    file-index.bloom-filter.id.items = 200000        a parameter of one column
+
+Source: FORMAT.md §11.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from freshet.storage.options import file_indexes
+from freshet._frozen import Frozen, field
 from freshet.storage.options.declaration import OPTIONS
 from freshet.storage.options.option import COLUMN, COLUMN_NAMES, NAMES, RAW_NAMES
 
 Rename = Callable[[str], str]
+
+INDEX_PREFIX: Final = "file-index."
+INDEX_KINDS: Final = frozenset({"bloom-filter", "bitmap", "range-bitmap"})
+"""Types of indexes that are written and read; others are passed over."""
+
+_COLUMNS: Final = ".columns"
 
 OF_OTHERS: Final = frozenset(
     """
@@ -53,8 +66,8 @@ def with_names(key: str, value: str, columns: Collection[str], rename: Rename) -
     """The option with other names of columns."""
     if key in _DECLARED or key in OF_OTHERS:
         return key, _in_list(value, rename)
-    if key.startswith(file_indexes.PREFIX):
-        return file_indexes.with_names(key, value, rename)
+    if key.startswith(INDEX_PREFIX):
+        return _with_index_names(key, value, rename)
     if key.startswith(_FIELDS):
         of, name = split_key(key, columns)
         if name == GROUP:
@@ -83,3 +96,78 @@ def _renamed(item: str, rename: Rename) -> str:
     whole = rename(item)
     name = item.strip()
     return whole if whole != item or not name else item.replace(name, rename(name))
+
+
+class IndexedColumn(Frozen):
+    """One index of one column."""
+
+    kind: str
+    column: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """By the last part of their keys."""
+
+    def key(self, parameter: str) -> str:
+        """The option of a parameter."""
+        return f"{INDEX_PREFIX}{self.kind}.{self.column}.{parameter}"
+
+
+def is_list_of_columns(key: str) -> bool:
+    """Whether the option says which columns have indexes of a kind."""
+    return key.startswith(INDEX_PREFIX) and key.endswith(_COLUMNS)
+
+
+def indexed_columns(given: Mapping[str, str]) -> tuple[IndexedColumn, ...]:
+    """What the options of a table ask for, in the order of their keys."""
+    found = []
+    for key in sorted(given):
+        if is_list_of_columns(key):
+            kind = key[len(INDEX_PREFIX) : -len(_COLUMNS)]
+            for column in filter(None, (name.strip() for name in given[key].split(","))):
+                start = f"{INDEX_PREFIX}{kind}.{column}."
+                parameters = {name[len(start) :]: text for name, text in given.items() if name.startswith(start)}
+                found.append(IndexedColumn(kind, column, parameters))
+    return tuple(found)
+
+
+def parameters_without_index(given: Mapping[str, str]) -> list[str]:
+    """Keys of parameters of columns that have no index of their kind. Apache Paimon does not open such a table."""
+    indexed = {(index.kind, index.column) for index in indexed_columns(given)}
+    found = []
+    for key in sorted(given):
+        if key.startswith(INDEX_PREFIX) and not key.endswith(_COLUMNS):
+            kind, column = _place(key)
+            if column and (kind, column) not in indexed:
+                found.append(key)
+    return found
+
+
+def _with_index_names(key: str, value: str, rename: Rename) -> tuple[str, str]:
+    """An option of indexes with other names of columns."""
+    if is_list_of_columns(key):
+        return key, ",".join(_with_name(item.strip(), rename) for item in value.split(","))
+    kind, column = _place(key)
+    if column:
+        return f"{INDEX_PREFIX}{kind}.{_with_name(column, rename)}.{key.rpartition('.')[2]}", value
+    return key, value
+
+
+def _with_name(item: str, rename: Rename) -> str:
+    name = _column(item)
+    return rename(name) + item[len(name) :]
+
+
+def is_part_of_map(column: str) -> bool:
+    """Whether it is the value of one key in a map, `m[k]`."""
+    return "[" in column and column.endswith("]")
+
+
+def _column(item: str) -> str:
+    """The column of `a`, or of the value of a key in a map, `m[k]`."""
+    item = item.strip()
+    return item.split("[")[0] if is_part_of_map(item) else item
+
+
+def _place(key: str) -> tuple[str, str]:
+    """Kind and column of a parameter, whose name may have dots; no column in `file-index.in-manifest-threshold`."""
+    kind, _, rest = key.removeprefix(INDEX_PREFIX).partition(".")
+    return kind, rest.rpartition(".")[0]

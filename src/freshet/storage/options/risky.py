@@ -28,7 +28,7 @@ from freshet.storage.options.aggregate_function import AggregateFunction, Column
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import EngineOptions, engine_options
-from freshet.storage.options.file_indexes import PREFIX, WRITTEN, indexed_columns, is_part_of_map
+from freshet.storage.options.named_columns import INDEX_KINDS, INDEX_PREFIX, indexed_columns, is_part_of_map
 from freshet.storage.options.retracts import blank_that_counts, retract_rule
 
 _NEEDS_ORDER: Final = frozenset(
@@ -55,14 +55,16 @@ def unheeded_options(options: CoreOptions) -> list[str]:
     """A sentence for each option that was set and does nothing."""
     warnings = []
     indexes = {
-        f"{PREFIX}{each.kind}.columns" if each.kind not in WRITTEN else f"{PREFIX}{each.kind}.columns={each.column}"
+        f"{INDEX_PREFIX}{each.kind}.columns"
+        if each.kind not in INDEX_KINDS
+        else f"{INDEX_PREFIX}{each.kind}.columns={each.column}"
         for each in indexed_columns(options.given)
-        if each.kind not in WRITTEN or is_part_of_map(each.column)
+        if each.kind not in INDEX_KINDS or is_part_of_map(each.column)
     }
     if indexes:
         warnings.append(
             f"{', '.join(sorted(indexes))} has no effect: of the indexes of data files, Freshet writes "
-            f"{', '.join(sorted(WRITTEN))}, of columns"
+            f"{', '.join(sorted(INDEX_KINDS))}, of columns"
         )
     if options.write_buffer_for_append:
         warnings.append(

@@ -46,8 +46,7 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.engine import engine_options
-from freshet.storage.place_index.index_database import IndexDatabase
-from freshet.storage.place_index.key_rows import KeyShare, keys_of, place_value
+from freshet.storage.place_index.index_database import IndexDatabase, KeyShare, keys_of, place_value
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.split_reader import SplitReader
 

@@ -52,13 +52,18 @@ from freshet.storage.place_index.index_build import (
     moves_keys,
 )
 from freshet.storage.place_index.index_database import (
+    ALL_KEYS,
     BrokenIndexError,
     IndexDatabase,
     IndexState,
+    KeyPlaces,
+    KeyShare,
     LockedIndexError,
+    bucket_of,
+    decode_places,
     is_rocksdb_installed,
+    place_value,
 )
-from freshet.storage.place_index.key_rows import ALL_KEYS, KeyPlaces, KeyShare, bucket_of, decode_places, place_value
 
 FOLDER: Final = CacheFolder("freshet-place-index", re.compile(r"[0-9a-f]{24}/\d+-of-\d+-\d+\.rocks(\.lock)?"))
 SLOTS_MAX: Final = 64

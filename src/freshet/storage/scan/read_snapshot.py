@@ -40,7 +40,7 @@ from freshet.storage.exceptions import (
 from freshet.storage.io.local_errors import memory_errors
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.moment import TimeGiven, time_ms
+from freshet.storage.model.arguments import TimeGiven, time_ms
 from freshet.storage.model.snapshot import Snapshot
 
 

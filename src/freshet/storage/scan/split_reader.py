@@ -43,7 +43,7 @@ from freshet._frozen import Frozen, field
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import DataFileRead, data_files_ahead
-from freshet.storage.files.file_fields import SYSTEM_FIELDS
+from freshet.storage.files.file_columns import SYSTEM_FIELDS
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator, RowOrder

@@ -26,15 +26,15 @@ from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
-from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.metadata_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.column import from_lists
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.shown_work import advance_work
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import TimeGiven
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.shown import facts_html, note_html
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split

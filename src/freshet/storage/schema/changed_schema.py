@@ -27,9 +27,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.casts.casts import can_cast
+from freshet.storage.casts.casts import can_cast, possible_loss
 from freshet.storage.casts.evolution import keeps_bounds
-from freshet.storage.casts.losses import possible_loss
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField, DataType, ScalarType, TypeRoot, with_nullable

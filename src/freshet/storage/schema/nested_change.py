@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from freshet._frozen import Frozen
-from freshet.storage.casts.casts import can_cast
-from freshet.storage.casts.losses import possible_loss
+from freshet.storage.casts.casts import can_cast, possible_loss
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids

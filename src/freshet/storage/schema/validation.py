@@ -33,8 +33,7 @@ from freshet.storage.options.option import Access
 from freshet.storage.options.retracts import blank_that_counts
 from freshet.storage.options.secrets import check_stored
 from freshet.storage.options.values import parse_file_prefix
-from freshet.storage.schema.file_formats import check_file_formats
-from freshet.storage.schema.file_indexes import check_file_indexes, check_index_parameters
+from freshet.storage.schema.data_files import check_file_formats, check_file_indexes, check_index_parameters
 from freshet.storage.schema.option_validation import check_engine, check_log_options, check_removals, check_tag_options
 from freshet.storage.schema.record_expiry import time_column
 

@@ -39,6 +39,7 @@ from freshet.storage.sql.column_types import field_of_definition, type_of
 from freshet.storage.sql.names import (
     PartitionValues,
     SqlName,
+    by_keys,
     column_name,
     partition_values,
     plain_text,
@@ -46,13 +47,11 @@ from freshet.storage.sql.names import (
     table_name,
     text_literal,
 )
-from freshet.storage.sql.partitions import plan_drop_partitions
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.refused_statements import refuse_known_change
-from freshet.storage.sql.result import SqlResult, said
+from freshet.storage.sql.result import SqlResult, edited, said
 from freshet.storage.sql.session import Plan, SqlSession
-from freshet.storage.sql.sql_text import Statement
-from freshet.storage.sql.words import Words
+from freshet.storage.sql.sql_text import Statement, Words
 
 _VERBS: Final = ("ADD", "DROP", "RENAME", "ALTER", "CHANGE")
 
@@ -317,6 +316,17 @@ def _keys(words: Words) -> list[str]:
         keys.append(words.key())
     words.expect(")")
     return keys
+
+
+def plan_drop_partitions(name: SqlName, partitions: Sequence[PartitionValues]) -> Plan:
+    """The plan of ALTER TABLE … DROP PARTITION and TRUNCATE TABLE … PARTITION: the rows go in one snapshot."""
+    return Plan(partial(_drop_partitions, name, partitions), has_dry_run=True)
+
+
+def _drop_partitions(name: SqlName, partitions: Sequence[PartitionValues], session: SqlSession) -> SqlResult:
+    table = session.table(name)
+    named = [by_keys(table, each) for each in partitions]
+    return edited(table, table.drop_partition(*named, dry_run=session.dry_run))
 
 
 def plan_comment(tree: exp.Comment) -> Plan:

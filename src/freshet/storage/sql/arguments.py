@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from freshet.storage.maintenance.partition_choice import PartitionText
-from freshet.storage.sql.names import SqlName, moment_ms
-from freshet.storage.sql.partitions import by_keys
+from freshet.storage.sql.names import SqlName, by_keys, moment_ms
 from freshet.storage.sql.refusals import wrong
 from freshet.storage.sql.result import SqlResult, given
 from freshet.storage.sql.session import SqlSession

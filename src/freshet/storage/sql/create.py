@@ -18,6 +18,7 @@ from freshet._frozen import Frozen, field
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
 from freshet.storage.model.data_type import DataField
 from freshet.storage.options.values import split_names
+from freshet.storage.sql.alter import plan_drop_partitions
 from freshet.storage.sql.column_types import field_of_definition
 from freshet.storage.sql.insert import fitted_rows
 from freshet.storage.sql.names import (
@@ -29,13 +30,12 @@ from freshet.storage.sql.names import (
     table_name,
     text_literal,
 )
-from freshet.storage.sql.partitions import plan_drop_partitions
 from freshet.storage.sql.query import checked_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.refused_statements import NO_VIEWS, REPLACE_ROWS
 from freshet.storage.sql.result import SqlResult, edited, said
 from freshet.storage.sql.session import Plan, SqlSession
-from freshet.storage.sql.words import Words
+from freshet.storage.sql.sql_text import Words
 
 PRIMARY_KEY = "primary-key"
 PARTITION = "partition"

@@ -20,12 +20,11 @@ from sqlglot import exp
 
 from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.scan.frame_outputs import RowStream
 from freshet.storage.scan.locked_duckdb import LockedDuckDb
 from freshet.storage.scan.table_scan import TableScan
-from freshet.storage.sql.row_stream import RowStream
 from freshet.storage.sql.session import UTC_ZONE, Query, TableRead
-from freshet.storage.system_tables.system_scan import SystemScan
-from freshet.storage.system_tables.system_table import SystemTable
+from freshet.storage.system_tables.system_table import SystemScan, SystemTable
 
 BATCH_ROWS: Final = 65_536
 _FUNCTIONS: Final = frozenset({"range", "generate_series", "explode", "unnest", "generateseries"})

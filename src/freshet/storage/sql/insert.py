@@ -18,13 +18,20 @@ from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.maintenance.partition_choice import partition_scalar
 from freshet.storage.model.arrow_types import is_lossless_pair
+from freshet.storage.scan.frame_outputs import RowStream
 from freshet.storage.sql.column_types import type_text
-from freshet.storage.sql.names import SqlName, column_name, name_of, only_name, partition_values
-from freshet.storage.sql.partitions import by_keys, columns_as_written
+from freshet.storage.sql.names import (
+    SqlName,
+    by_keys,
+    column_name,
+    columns_as_written,
+    name_of,
+    only_name,
+    partition_values,
+)
 from freshet.storage.sql.query import checked_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import Rows, SqlResult, edited
-from freshet.storage.sql.row_stream import RowStream
 from freshet.storage.sql.session import Plan, SqlSession
 
 if TYPE_CHECKING:

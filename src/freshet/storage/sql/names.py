@@ -1,12 +1,12 @@
-"""Names in SQL: `table`, `database.table`, `catalog.database.table`, with backticks around other characters; and the
-values that a statement writes out: texts, options, the values of a partition, moments.
+"""Names in SQL: `table`, `database.table`, `catalog.database.table`, with backticks around other characters; the values
+that a statement writes out: texts, options, the values of a partition, moments; and both as a table has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
@@ -14,6 +14,9 @@ from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.literal import timestamp_value
 from freshet.storage.sql.refusals import refused, wrong
+
+if TYPE_CHECKING:
+    from freshet.storage.table import Table
 
 FILES: Final = (
     "add the rows of a file by freshet append WAREHOUSE TABLE FILE or Table.append, then name the table; Table.merge "
@@ -167,3 +170,28 @@ def _key(node: exp.Expr) -> str:
         case exp.Column() | exp.Dot():
             return ".".join(part.name for part in node.parts)
     raise refused(node, "the key of an option is expected there")
+
+
+def columns_as_written(table: Table, names: Iterable[str]) -> list[str]:
+    """The columns of a table as it writes them; `InvalidRequestError` for a name that is none of them."""
+    known = {name.lower(): name for name in table.schema.column_names}
+    for name in names:
+        if name.lower() not in known:
+            raise InvalidRequestError(
+                f"SQL: table {table.name} has no column {name!r}; it has {', '.join(known.values())}",
+                table=table.name,
+                column=name,
+            )
+    return [known[name.lower()] for name in names]
+
+
+def by_keys(table: Table, values: PartitionValues) -> dict[str, str | None]:
+    """The values by keys as the table writes them; `InvalidRequestError` for a column that is no partition key."""
+    keys = {key.lower(): key for key in table.schema.partition_keys}
+    unknown = [key for key in values if key.lower() not in keys]
+    if unknown:
+        has = f"its partition keys are {', '.join(keys.values())}" if keys else "it is not partitioned"
+        raise InvalidRequestError(
+            f"SQL: {unknown[0]!r} is no partition key of {table.name}; {has}", table=table.name, column=unknown[0]
+        )
+    return {keys[key.lower()]: value for key, value in values.items()}

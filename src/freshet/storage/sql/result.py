@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from freshet._frozen import Frozen
-from freshet.storage.edits.edit_result import EditResult
+from freshet.storage.edits.edit_commit import EditResult
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.shown import note_html
 from freshet.storage.scan.frame_outputs import FrameOutputs

@@ -23,8 +23,7 @@ from freshet.storage.edits.merge import Merge
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import predicate_of
 from freshet.storage.filters.predicate import IsNull, Not, Or, Predicate
-from freshet.storage.sql.names import SqlName, column_name, name_of, only_name
-from freshet.storage.sql.partitions import columns_as_written
+from freshet.storage.sql.names import SqlName, column_name, columns_as_written, name_of, only_name
 from freshet.storage.sql.query import checked_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import SqlResult, edited

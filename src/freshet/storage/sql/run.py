@@ -1,6 +1,6 @@
 """SQL text in, results out: each statement becomes a plan by its kind, and the plan is carried out.
 
-    text ─▶ sql_text: statements ─▶ create, alter, drop, show, insert, row_edits, merge, call, query: plans
+    text ─▶ sql_text: statements ─▶ create, alter, show, insert, row_edits, extensions, query: plans
                                           │ run(session)
          verbs of Catalog and Table ◀─────┴─────▶ query ─▶ push_down ─▶ an engine: duckdb_engine, or Spark
 
@@ -17,10 +17,10 @@ from sqlglot import exp
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arguments import reading
 from freshet.storage.sql.alter import plan_alter_database, plan_alter_table, plan_comment
-from freshet.storage.sql.call import plan_call
 from freshet.storage.sql.column_types import type_text
 from freshet.storage.sql.create import plan_create_database, plan_create_table, plan_drop, plan_truncate
 from freshet.storage.sql.duckdb_engine import DuckDbEngine
+from freshet.storage.sql.extensions import plan_call, plan_tag
 from freshet.storage.sql.insert import plan_insert
 from freshet.storage.sql.query import plan_query
 from freshet.storage.sql.refusals import cut, refused, wrong
@@ -29,9 +29,7 @@ from freshet.storage.sql.result import Rows, SqlResult
 from freshet.storage.sql.row_edits import plan_delete, plan_merge, plan_update
 from freshet.storage.sql.session import Plan, Query, QueryEngine, SqlSession, TableRead
 from freshet.storage.sql.show import plan_describe, plan_describe_database, plan_show
-from freshet.storage.sql.sql_text import Statement, statements
-from freshet.storage.sql.tag_statements import plan_tag
-from freshet.storage.sql.words import Words
+from freshet.storage.sql.sql_text import Statement, Words, statements
 
 __all__ = [
     "DuckDbEngine",

@@ -22,13 +22,12 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.display import time_text
 from freshet.storage.options.secrets import shown_options, shown_text
 from freshet.storage.sql.column_types import type_text
-from freshet.storage.sql.names import PartitionValues, SqlName, table_name
-from freshet.storage.sql.partitions import by_keys
+from freshet.storage.sql.extensions import plan_show_tags
+from freshet.storage.sql.names import PartitionValues, SqlName, by_keys, table_name
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import SqlResult, given
 from freshet.storage.sql.session import Plan, SqlSession
-from freshet.storage.sql.tag_statements import plan_show_tags
-from freshet.storage.sql.words import Value, Words, text_of
+from freshet.storage.sql.sql_text import Value, Words, text_of
 from freshet.storage.system_tables.system_table import SystemTable
 from freshet.storage.system_tables.value_texts import PartitionTexts
 

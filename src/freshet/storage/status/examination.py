@@ -29,9 +29,8 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.status.batches import HOUR_MS
 from freshet.storage.status.observe import SNAPSHOTS_MAX, observed
-from freshet.storage.status.table_status import TableDetail, TableStatus
+from freshet.storage.status.table_status import HOUR_MS, TableDetail, TableStatus
 
 DELETE_FILES_MAX: Final = 8
 """Files with deletes that are read."""

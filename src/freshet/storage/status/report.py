@@ -17,7 +17,7 @@ import numpy as np
 from freshet._frozen import Frozen
 from freshet.storage.codec.commit_facts import parse_facts
 from freshet.storage.maintenance.compaction_plan import levels_of
-from freshet.storage.metadata.history_store import with_history
+from freshet.storage.metadata.expired_snapshots import with_history
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import BatchFacts, PlacedCompaction
 from freshet.storage.model.data_file import DataFileMeta
@@ -25,12 +25,11 @@ from freshet.storage.model.display import rfc3339
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.secrets import shown_option, shown_options
-from freshet.storage.status.batches import HOUR_MS
 from freshet.storage.status.examination import examined
 from freshet.storage.status.finding import Finding
 from freshet.storage.status.findings import findings
 from freshet.storage.status.observe import SNAPSHOTS_MAX, rows_written
-from freshet.storage.status.table_status import Hold, TableStatus
+from freshet.storage.status.table_status import HOUR_MS, Hold, TableStatus
 from freshet.storage.system_tables.commits import Commit
 
 DAY_MS = 24 * HOUR_MS

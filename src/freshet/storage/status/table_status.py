@@ -10,11 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from freshet._frozen import Frozen, field
 from freshet.storage.model.shown import Facts, Shown
-from freshet.storage.status.batches import Batches
+
+HOUR_MS: Final = 3_600_000
+
+
+class Batches(Frozen):
+    """The batches of one commit user: dead letters and broken rules of the last hour, else the last 15 minutes."""
+
+    batches: int = 0
+    records: int = 0
+    records_per_s: float | None = None
+    """Over the time since the first of them; None of one batch."""
+    event_to_commit_ms_p50: int | None = None
+    event_to_commit_ms_p99: int | None = None
+    phases_ms: Mapping[str, int] = field(default_factory=dict)
+    """Of a batch on average, the longest first."""
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    """By cause."""
+    last_ms: int | None = None
+    """When the newest batch was committed."""
+    broken_rules: Mapping[str, int] = field(default_factory=dict)
+    """Records that broke a rule of `expect`, by what it is called."""
 
 
 class NewestCommit(Frozen):

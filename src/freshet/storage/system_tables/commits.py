@@ -1,4 +1,4 @@
-"""`$commits`: the commits of a table, oldest first, also those whose snapshots have expired (`metadata.history_store`).
+"""`$commits`: the commits of a table, oldest first, also those of `metadata.expired_snapshots`.
 
 The first columns come from the snapshot, whoever wrote it; the others are what a writer of ours has noted, and NULL of
 other programs' commits. `inserts` to `deletes` count what a reader of changes gets from the snapshot, NULL where that
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from freshet._frozen import Frozen
 from freshet.storage.codec.commit_facts import parse_facts
-from freshet.storage.metadata.history_store import with_history
+from freshet.storage.metadata.expired_snapshots import with_history
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import BatchFacts, CommitFacts, PlacedCompaction
 from freshet.storage.model.snapshot import Snapshot

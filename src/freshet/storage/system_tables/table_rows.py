@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.file_fields import SEQUENCE_NUMBER_FIELD
+from freshet.storage.files.file_columns import SEQUENCE_NUMBER_FIELD
 from freshet.storage.filters.predicate import Predicate, conjunction
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField

@@ -32,8 +32,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import TagCreation, TagPeriodChoice
 from freshet.storage.options.core import PERIOD_MS
-from freshet.storage.tags.creation import create_tag, replace_tag, tag_of
-from freshet.storage.tags.removal import remove_tag
+from freshet.storage.tags.changes import create_tag, remove_tag, replace_tag, tag_of
 from freshet.storage.tags.rule import TagPeriod, TagRule, process_time_zone, tag_rule
 
 _LOG: Final = logging.getLogger(__name__)

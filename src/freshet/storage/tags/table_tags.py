@@ -20,21 +20,21 @@ from freshet.storage.io.env import Env
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
-from freshet.storage.model.arguments import answering_callers
-from freshet.storage.model.moment import TimeGiven, time_ms
+from freshet.storage.model.arguments import TimeGiven, answering_callers, time_ms
 from freshet.storage.model.tag import Tag, Tags
 from freshet.storage.tags.automatic import create_due_tags
-from freshet.storage.tags.creation import (
+from freshet.storage.tags.changes import (
+    TagRemoval,
     check_auto_name,
     create_tag,
     local_now,
     local_time,
+    remove_tag,
     rename_tag,
     replace_tag,
     snapshot_to_tag,
     tag_of,
 )
-from freshet.storage.tags.removal import TagRemoval, remove_tag
 
 _LOOK_MS: Final = 60_000
 

@@ -19,7 +19,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from freshet.storage.compact.picker import GentlePatience
-from freshet.storage.files.stored_columns import SmallFiles
+from freshet.storage.files.file_columns import SmallFiles
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.metadata.table_store import TableStore

@@ -21,7 +21,7 @@ import pyarrow as pa
 from freshet._frozen import Frozen
 from freshet.storage.exceptions import ConflictError
 from freshet.storage.files.data_file_paths import delete_data_file
-from freshet.storage.files.stored_columns import SmallFiles
+from freshet.storage.files.file_columns import SmallFiles
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import CompactionReason

@@ -37,17 +37,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.producer import input_rows
 from freshet.storage.compact.joint_changes import emits_jointly_by_lookup
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_reader import DataFileRead
-from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.files.stored_columns import SMALL_BYTES, HeldRows
+from freshet.storage.files.data_file_writer import ChangelogFileWriter, KeyValueFileWriter
+from freshet.storage.files.file_columns import SMALL_BYTES, HeldRows
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
@@ -200,7 +199,7 @@ class KeyValueBucketWriter(BucketWriter):
         self._delete(old)
 
     def _rewritten(
-        self, file: DataFileMeta, by: int, writer: KeyValueFileWriter | ChangelogFileWriter, written: list[DataFileMeta]
+        self, file: DataFileMeta, by: int, writer: KeyValueFileWriter, written: list[DataFileMeta]
     ) -> list[DataFileMeta]:
         """The rows of a file with numbers so much larger; what was written is noted among `written`."""
         columns = self._store.schema.column_names

@@ -45,7 +45,7 @@ from freshet.storage.model.commit_message import CommitMessage, PlacedUpon
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import DYNAMIC_BUCKET, MergeEngine
-from freshet.storage.place_index.key_rows import ALL_KEYS, NOWHERE, KeyPlaces, KeyShare, keys_of
+from freshet.storage.place_index.index_database import ALL_KEYS, NOWHERE, KeyPlaces, KeyShare, keys_of
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.write.bucketing import RoutedRows, partition_codes, routed_rows
 from freshet.storage.write.dynamic_router import UnfixedRouter, base_of_batch, explained_expiry

@@ -36,9 +36,9 @@ import pyarrow as pa
 
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
 from freshet.storage.files.data_file_reader import DataFileRead
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.io.spill_file import Scratch
-from freshet.storage.io.undo import undone_on_failure
-from freshet.storage.logs.writers import ChangeSink
+from freshet.storage.logs.log_systems import ChangeSink
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore

@@ -18,13 +18,12 @@ from contextlib import closing
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.codec.binary_row_arrays import row_hashes
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import DataFileRead
-from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.io.undo import undone_on_failure
-from freshet.storage.logs.writers import ChangeSink
+from freshet.storage.files.data_file_writer import ChangelogFileWriter, KeyValueFileWriter
+from freshet.storage.io.removal import undone_on_failure
+from freshet.storage.logs.log_systems import ChangeSink
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
@@ -133,7 +132,7 @@ class _Moves:
         if self._buckets(message, file) == {message.bucket}:
             into.setdefault(message.bucket_id, []).append(file)
             return
-        writers: dict[int, KeyValueFileWriter | ChangelogFileWriter] = {}
+        writers: dict[int, KeyValueFileWriter] = {}
         with undone_on_failure(lambda: _abort(writers.values())):
             for rows in self._read(message, file, self._store.schema.column_names):
                 buckets = self._assigned(partition, rows)
@@ -168,6 +167,6 @@ class _Moves:
         return (rows for rows in read.batches() if rows.num_rows)
 
 
-def _abort(writers: Iterable[KeyValueFileWriter | ChangelogFileWriter]) -> None:
+def _abort(writers: Iterable[KeyValueFileWriter]) -> None:
     for writer in writers:
         writer.abort()

@@ -42,7 +42,7 @@ from freshet.storage.compact.joint_changes import emits_jointly, emits_jointly_b
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch
-from freshet.storage.logs.writers import ChangeSink
+from freshet.storage.logs.log_systems import ChangeSink
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore

@@ -47,14 +47,14 @@ from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_paths import FileTraits, data_file_traits
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.io.removal import undone_on_failure
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.options.choices import UNAWARE_BUCKET
-from freshet.storage.schema.file_formats import can_be_avro
+from freshet.storage.schema.data_files import can_be_avro
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.commit_compaction import CompactionTime

@@ -23,7 +23,7 @@ from freshet.pipeline.query.wire.task_result import TaskResult
 from freshet.storage.catalog import Catalog
 from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.exceptions import CorruptDataError, OutdatedAssignmentError, RetryableError
-from freshet.storage.place_index.key_rows import KeyShare
+from freshet.storage.place_index.index_database import KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.table import Table
 from tests.kit.cache_roots import place_indexes

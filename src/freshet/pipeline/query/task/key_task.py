@@ -64,7 +64,7 @@ from freshet.storage.table import TableHandle
 from freshet.storage.table_engine import CommitMessage, decode_commit_messages, encode_commit_messages
 
 if TYPE_CHECKING:
-    from freshet.storage.place_index.key_rows import KeyShare
+    from freshet.storage.place_index.index_database import KeyShare
     from freshet.storage.write.dynamic_router import KeyAssigner
     from freshet.storage.write.moving_router import KeyMover, MovedRows
 
@@ -211,7 +211,7 @@ class MoverTask(KeyTask):
 
     def _share(self, batch: pa.RecordBatch) -> KeyShare:
         """All rows of a task are of one share."""
-        from freshet.storage.place_index.key_rows import KeyShare
+        from freshet.storage.place_index.index_database import KeyShare
 
         return KeyShare(abs(batch.column(BUCKET)[0].as_py()) % self.share_count, self.share_count)
 

@@ -40,9 +40,9 @@ from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.codec.varints import read_signed
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.files.avro.container import SYNC_BYTES, Block, Header, header, read_header
+from freshet.storage.files.file_columns import StoredColumns
 from freshet.storage.files.file_format import READ_BATCH_ROWS, FileReader, read_errors
 from freshet.storage.files.opening import no_footer, open_file, opened_input, read_part
-from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.io.env import Env
 from freshet.storage.io.ranges import ByteRange
 from freshet.storage.model.arrow_types import arrow_schema

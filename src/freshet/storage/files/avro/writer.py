@@ -57,7 +57,7 @@ from freshet.storage.model.data_type import (
     with_nullable,
 )
 from freshet.storage.model.nested_arrays import Nested
-from freshet.storage.schema.file_formats import check_avro, checked_codec
+from freshet.storage.schema.data_files import check_avro, checked_codec
 
 _RECORD: Final = "org.apache.paimon.avro.generated.record"
 _MILLIS_PRECISION_MAX: Final = 3

@@ -35,12 +35,12 @@ import pyarrow.orc
 
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
+from freshet.storage.files.file_columns import StoredColumns
 from freshet.storage.files.file_format import READ_BATCH_ROWS, FileReader, read_errors
 from freshet.storage.files.opening import Opening, PositionedFile, open_file, opened_input
 from freshet.storage.files.orc import protobuf as pb
 from freshet.storage.files.orc.footer import CHAR_KIND, TIMESTAMP_KINDS, OrcFooter, Stripe, footer_bytes, parse_footer
 from freshet.storage.files.orc.writer import NANOS_MAX
-from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.filters.literal import canonical
 from freshet.storage.io.env import Env
 from freshet.storage.io.ranges import ByteRange

@@ -38,13 +38,13 @@ import pyarrow.orc
 import pyarrow.types as pt
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.file_fields import NumberedFields
+from freshet.storage.files.file_columns import NumberedFields
 from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter
 from freshet.storage.io.env import Env
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import BYTES_ROOTS, DataField, DataType, TypeRoot
 from freshet.storage.model.nested_arrays import Nested
-from freshet.storage.schema.file_formats import checked_codec
+from freshet.storage.schema.data_files import checked_codec
 
 _DICTIONARY_SHARE_MAX: Final = 0.8
 """As Paimon's writer has it: a column of more distinct values than this share gets no dictionary."""

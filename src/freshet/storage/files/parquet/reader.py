@@ -35,11 +35,10 @@ import pyarrow.parquet as pq
 
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
-from freshet.storage.files.file_fields import has_nano_timestamps
+from freshet.storage.files.file_columns import StoredColumns, has_nano_timestamps
 from freshet.storage.files.file_format import READ_BATCH_ROWS, FileReader, read_errors
 from freshet.storage.files.opening import open_file, opened_input
 from freshet.storage.files.parquet.ranged_file import WINDOW_BYTES, RangedFile
-from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.filters.literal import canonical
 from freshet.storage.io.env import Env
 from freshet.storage.model.arrow_types import arrow_type

@@ -29,13 +29,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.storage.files.file_fields import NumberedFields, has_nano_timestamps
+from freshet.storage.files.file_columns import NumberedFields, has_nano_timestamps
 from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter, write_errors
 from freshet.storage.io.env import Env
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.nested_arrays import has_not_null_parts, with_hidden_values
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.schema.file_formats import checked_codec
+from freshet.storage.schema.data_files import checked_codec
 
 ROW_GROUP_BYTES: Final = CHUNK_BYTES
 """Arrow bytes of a row group unless `file.block-size` says how many."""
