@@ -15,8 +15,7 @@ the commit's compaction was dropped.
 
 Memory: the rows of all buckets together stay within `write-buffer-size`; then the largest buckets are spilled first,
 until half of it is free, and the rows of the others are copied: those of many small buckets are slices of one gather,
-and a single slice keeps all of it. A writer is used by one thread of one process, and uses `parallelism` threads of its
-own.
+and a single slice keeps all of it. One thread of one process uses a writer, which has `parallelism` threads of its own.
 
 Files that no returned message names are deleted by `abort` and `close`, all others are the committer's. When a call
 fails after rows were taken, the writer takes no more: its rows may be gone, so only `abort` and `close` go on.
