@@ -39,7 +39,7 @@ from bench.log_latency_bench import log_latency
 from bench.lookup_bench import lookups
 from bench.lookup_scale_bench import lookups_at_scale
 from bench.measure import report
-from bench.postgres_bench import postgres
+from bench.postgres_debezium import postgres
 from bench.results import Results
 from bench.spark_bench import small_batches_with_lookup, through_spark
 from bench.storage_bench import storage

@@ -34,10 +34,9 @@ import yaml
 
 from bench.measure import Answer, Contestant, measure, report
 from bench.peers import PeerError
-from bench.postgres_debezium import with_debezium
 from bench.process_use import Use, used_by
 from bench.results import Results
-from freshet.jobs.demo.postgres_server import USER, PostgresServer, find_programs
+from freshet.jobs.demo.postgres_server import USER, PostgresServer
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.storage.catalog import Catalog
 
@@ -81,19 +80,6 @@ SUMS: Final = (
     "count(*), sum(id), sum(customer_id), sum(length(status)), sum(total), count(note), sum(a), sum(length(c)), "
     "count(*) FILTER (WHERE e), sum(extract(epoch FROM d))::bigint, sum(b)"
 )
-
-
-def postgres(results: Results, folder: Path, factor: float, rounds: int, without: list[str]) -> None:
-    """The whole part."""
-    programs = find_programs(("initdb", "postgres", *(each for each in PEERS if each not in without)))
-    with PostgresServer.start(DATABASE, SETTINGS) as server:
-        bench = PostgresBench(results, folder, server, programs)
-        bench.first_row(rounds)
-        bench.copy(max(10_000, int(ROWS * factor)), rounds)
-        bench.stream(max(10_000, int(CHANGES * factor)), rounds)
-        bench.latency()
-        if "debezium" not in without:
-            with_debezium(bench, max(20, int(CHANGES * factor / 4 / IN_TRANSACTION)))
 
 
 class PostgresBench:

@@ -1,4 +1,5 @@
-"""The same changes of a PostgreSQL database through Debezium and Kafka, and what all processes take, beside ours."""
+"""The part of a PostgreSQL database: Freshet alone, then the same changes through Debezium and Kafka, and what all
+processes take, beside ours."""
 
 from __future__ import annotations
 
@@ -8,22 +9,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow.compute as pc
 import yaml
 
 from bench.measure import report
 from bench.peers import PeerError
+from bench.postgres_bench import CHANGES, DATABASE, IN_TRANSACTION, PEERS, ROWS, SETTINGS, PostgresBench
 from bench.process_use import Use, used_by
+from bench.results import Results
 from freshet.jobs.demo.kafka_broker import KafkaBroker
 from freshet.jobs.demo.kafka_connect import KafkaConnect
-from freshet.jobs.demo.postgres_server import USER
+from freshet.jobs.demo.postgres_server import USER, PostgresServer, find_programs
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import NotFoundError
-
-if TYPE_CHECKING:
-    from bench.postgres_bench import PostgresBench
 
 LIMIT_S: Final = 3600.0
 WARM_TRANSACTIONS: Final = 20
@@ -31,6 +31,19 @@ WARM_TRANSACTIONS: Final = 20
 
 Followers = tuple[list[int], Path]
 """The processes that bring changes into a table of the lake, and its pipeline file."""
+
+
+def postgres(results: Results, folder: Path, factor: float, rounds: int, without: list[str]) -> None:
+    """The whole part."""
+    programs = find_programs(("initdb", "postgres", *(each for each in PEERS if each not in without)))
+    with PostgresServer.start(DATABASE, SETTINGS) as server:
+        bench = PostgresBench(results, folder, server, programs)
+        bench.first_row(rounds)
+        bench.copy(max(10_000, int(ROWS * factor)), rounds)
+        bench.stream(max(10_000, int(CHANGES * factor)), rounds)
+        bench.latency()
+        if "debezium" not in without:
+            with_debezium(bench, max(20, int(CHANGES * factor / 4 / IN_TRANSACTION)))
 
 
 def with_debezium(bench: PostgresBench, transactions: int) -> None:
