@@ -309,7 +309,8 @@ class NamedIndex:
     def names(self, source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
         """`metadata_names`, remembered."""
         identity = _identity(source, snapshot)
-        cached = self._names.get(identity)
+        whole = (*identity[:2], False)  # what is read of all its files holds for who takes missing ones for empty
+        cached = self._names.get(whole) or self._names.get(identity)
         if cached is None:
             cached = metadata_names(source, snapshot)
             self._names.put(identity, cached)
