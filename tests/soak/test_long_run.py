@@ -42,10 +42,11 @@ LIVES = 5
 """Of a snapshot, in the time of the run: the broker's end and what comes after it are in the second one."""
 SAMPLE_S = 1.0
 WAIT_S = 300
-MORE = 1.25
+MORE, MORE_OF_MEMORY = 1.25, 1.1
 """What the last life may have more of than the third one; besides, by the jitter of a busy machine:"""
-MORE_MB, MORE_FILES, MORE_OPEN, MORE_MS = 100, 200, 40, 8
-"""What is kept of metadata grows to some 35 MB in each of three processes, in thousands of batches."""
+MORE_MB, MORE_FILES, MORE_OPEN, MORE_MS = 60, 200, 40, 8
+"""What is kept of metadata has reached its bounds after 10,000 batches, some 30 MB in each process; a worker that large
+batches alone need may begin only now."""
 PIPELINE = """
 name: long
 sources:
@@ -273,7 +274,7 @@ def test_nothing_grows(tmp_path: Path) -> None:
     assert {row["id"]: row for row in table.scan().to_arrow().to_pylist()} == source.wanted
     assert not events and not table.check().damage
     third, last = lives[2], lives[-1]
-    assert last.pss_mb < third.pss_mb * MORE + MORE_MB
+    assert last.pss_mb < third.pss_mb * MORE_OF_MEMORY + MORE_MB
     # The snapshots that live are those of as many batches as the machine has time for.
     batches = [sum(len(each.batches) for each in lives[end - 2 : end]) for end in (3, LIVES)]
     assert last.files < third.files * max(1.0, batches[1] / batches[0]) * MORE + MORE_FILES

@@ -134,6 +134,32 @@ def test_what_is_kept_is_bounded(topics: MockKafka, monkeypatch: pytest.MonkeyPa
     own.close()
 
 
+def test_small_messages_that_are_kept_count_as_what_they_take(
+    topics: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty values of two bytes are held with more than a hundred times as much."""
+    monkeypatch.setattr(range_reader, "KEPT_BYTES", 10_000)
+    own = reader(topics.bootstrap_servers)
+    read(own, *(OffsetRange(*place, 0, COUNT) for place in (("a", 0), ("b", 0))))
+    for number in range(2):
+        send(topics.bootstrap_servers, 40)
+        read(own, OffsetRange("b", 0, COUNT + 40 * number, COUNT + 40 * (number + 1)))
+    read(own, OffsetRange("b", 0, COUNT + 80, COUNT + 80))
+    assert own._stands.keys() == {("b", 0)}
+    own.close()
+
+
+def test_a_partition_that_is_left_is_fetched_no_more(topics: MockKafka) -> None:
+    own = reader(topics.bootstrap_servers)
+    for start in (0, 10):
+        read(own, OffsetRange("a", 0, start, start + 10), OffsetRange("a", 1, start, start + 10))
+    own.leave([("a", 0), ("b", 0)])
+    assert [each.partition for each in own._consumer.assignment()] == [1]
+    read(own, OffsetRange("a", 0, 20, 30), OffsetRange("a", 1, 20, 30))
+    assert own.moved == [("a", 0, 20)]
+    own.close()
+
+
 def test_after_an_error_it_begins_anew(topics: MockKafka) -> None:
     own = reader(topics.bootstrap_servers, timeout_s=1)
     read(own, OffsetRange("a", 0, 0, 10))

@@ -7,18 +7,23 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.local import job, packed_store
-from freshet.pipeline.local.batch_calls import PackedToResults
-from freshet.pipeline.local.job import ATTEMPTS_MAX, Placing, divided
+from freshet.pipeline.local.batch_calls import Leaving, PackedToResults, RangePiece
+from freshet.pipeline.local.job import ATTEMPTS_MAX, Hand, Placing, Standing, divided
 from freshet.pipeline.local.workers import WorkerDiedError, WorkerPool
+from freshet.pipeline.query.task.kafka_ranges import DirectClient, RangeWork
+from freshet.pipeline.query.wire.kept_value import KeptValue
+from tests.kit import engine
 from tests.kit.engine import CALL_KINDS, LinesPiece, LocalWorld, each_batch
+from tests.kit.mock_kafka import mock_kafka
 from tests.pipeline.query.test_engine_contract import PIPELINE, TABLES, WAITING
 
 RECORDS = [{"id": number, "n": 1} for number in range(60)]
@@ -180,6 +185,79 @@ def test_a_partition_that_has_nearly_all_stays() -> None:
     placing.groups({0: [_range(0, 100)], 1: [_range(0, 90)]}, 2)
     for _ in range(3):
         assert placing.groups({0: [_range(0, 10)], 1: [_range(0, 5000)]}, 2) == [(0, 0, [0]), (1, 1, [0])]
+
+
+CLIENT = DirectClient((), 10.0, False, stays=True)
+
+
+def _hand(worker: int, *partitions: int, client: DirectClient = CLIENT, source: int = 0) -> Hand:
+    ranges = tuple(_range(each, 10) for each in partitions)
+    groups = tuple((number,) for number in range(len(ranges)))
+    return Hand((RangePiece(RangeWork(client, ranges, groups, KeptValue(None), source)),), worker)  # type: ignore[arg-type]
+
+
+LARGE = [_hand(0, 0, 1), _hand(1, 2, 3)]
+OTHER_CLIENT = replace(CLIENT, timeout_s=20.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "left"),
+    [
+        (LARGE, LARGE, {}),
+        (LARGE, [_hand(0, 1)], {}),  # nothing new in the others
+        (LARGE, [_hand(0, 0, 1, 2)], {(1, CLIENT): [("t", 2)]}),  # a small batch
+        ([_hand(0, 0, 1, 2, 3)], LARGE, {(0, CLIENT): [("t", 2), ("t", 3)]}),  # and a large one
+        ([_hand(0, 0), _hand(1, 0)], [_hand(0, 0)], {(1, CLIENT): [("t", 0)]}),  # a range in parts
+        ([_hand(0, 0)], [_hand(0, 0, client=OTHER_CLIENT)], {(0, CLIENT): [("t", 0)]}),
+        ([_hand(0, 0)], [_hand(1, 0, source=1)], {}),
+        ([_hand(0, 0, client=replace(CLIENT, stays=False))], [_hand(1, 0)], {}),
+    ],
+)
+def test_a_partition_that_another_worker_reads_is_left(
+    before: list[Hand], now: list[Hand], left: dict[tuple[int, DirectClient], list[tuple[str, int]]]
+) -> None:
+    standing = Standing()
+    assert standing.left(before) == {}
+    assert standing.left(now) == left
+    assert standing.left(now) == {}, "once"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A `RangeSource` whose batches end at these offsets of two partitions."""
+
+    client: DirectClient
+    ends: tuple[int, ...]
+
+    def ranges(self, start: str | None, end: str) -> list[OffsetRange]:
+        """As `RangeSource` says."""
+        begin = 0 if start is None else self.ends[int(start)]
+        return [OffsetRange("t", partition, begin, self.ends[int(end)]) for partition in (0, 1)]
+
+
+def test_a_worker_is_told_that_another_reads_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "SMALL_RECORDS", 5)
+    with mock_kafka(topics={"t": 2}) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        for number in range(40):
+            producer.produce("t", b'{"id": %d, "n": 1}' % number, partition=number % 2)
+        assert producer.flush(30) == 0
+        client = DirectClient((("bootstrap.servers", cluster.bootstrap_servers),), 30.0, False, stays=True)
+        monkeypatch.setattr(engine, "FileListSource", lambda files: Topic(client, (8, 16, 17, 18)))
+        there = LocalWorld(tmp_path / "world", PIPELINE.replace("OPTIONS", TABLES["buckets"]))
+        sent: list[tuple[int | None, Leaving]] = []
+        submit = there._engine.pool.submit
+
+        def noted(call: Any, *, worker: int | None = None, group: str | None = None) -> Future[Any]:
+            sent.extend([(worker, call)] if isinstance(call, Leaving) else [])
+            return submit(call, worker=worker, group=group)
+
+        monkeypatch.setattr(there._engine.pool, "submit", noted)
+        for _ in range(4):  # two large batches, and two small ones
+            there.put()
+        there.run()
+        assert [(worker, call.places) for worker, call in sent] == [(1, (("t", 1),))]
+        assert len(there.rows()) == 36
 
 
 def test_a_large_range_is_read_by_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from freshet.storage.io.sized_cache import SharedBound, SizedCache
+from freshet.storage.io.sized_cache import OTHERS_MAX, SharedBound, SizedCache
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
@@ -47,3 +47,19 @@ def test_caches_divide_what_they_may_hold_together() -> None:
     del others
     gc.collect()
     assert bound.share == 100
+
+
+def test_what_lives_no_more_is_forgotten_once_it_is_most() -> None:
+    cache: SizedCache[int, str] = SizedCache(1000)
+    for number in range(OTHERS_MAX + 10):
+        cache.put(number, "x")
+        cache.keep(5, iter(range(number - 4, number + 1)))
+    held = [number for number in range(OTHERS_MAX + 10) if number in cache]
+    assert held == list(range(OTHERS_MAX + 10)), "looked at too often"
+    cache.put(OTHERS_MAX + 10, "x")
+    cache.keep(5, range(OTHERS_MAX + 6, OTHERS_MAX + 11))
+    assert [number for number in range(OTHERS_MAX + 11) if number in cache] == list(
+        range(OTHERS_MAX + 6, OTHERS_MAX + 11)
+    )
+    cache.keep(0, [])
+    assert OTHERS_MAX + 10 in cache

@@ -21,7 +21,7 @@ from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.local.packed_store import Outbox, Shelf, Waiting, forget_kept, values_of
 from freshet.pipeline.local.source import Piece
 from freshet.pipeline.query.task.batch_work import StageWork
-from freshet.pipeline.query.task.kafka_ranges import DirectClient, RangeWork, probed_sizes
+from freshet.pipeline.query.task.kafka_ranges import DirectClient, RangeWork, leave_ranges, probed_sizes
 from freshet.pipeline.query.task.write_task import WriteTask
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.packed_rows import whole_tables
@@ -47,6 +47,16 @@ class SizeProbe(Frozen):
     def __call__(self, worker: int) -> RecordSizes:
         """What was seen."""
         return probed_sizes(self.client, self.ranges)
+
+
+class Leaving(Frozen):
+    """Has a worker read partitions no more that another one reads now: it would fetch of them what its bounds allow."""
+
+    client: DirectClient
+    places: tuple[tuple[str, int], ...]
+
+    def __call__(self, worker: int) -> None:
+        leave_ranges(self.client, self.places)
 
 
 class Handover(Frozen):

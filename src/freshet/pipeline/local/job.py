@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -30,6 +30,7 @@ from freshet.pipeline.identity.planned_isolation import PlannedBefore
 from freshet.pipeline.local.batch_calls import (
     Forgetting,
     Handover,
+    Leaving,
     PackedToPacked,
     PackedToResults,
     PiecesToPacked,
@@ -99,6 +100,7 @@ class LocalJob:
         self._rounds = count()
         self._home: int | None = None
         self._placing = Placing()
+        self._standing = Standing()
         self._sizes = RecordSizes()
 
     def ranges(self, batch: MicroBatch) -> Ranges | None:
@@ -149,7 +151,10 @@ class LocalJob:
         with engine.pool.scratch(f"{self._name}-{number}") as folder:
             run = _Round(engine, self._work, work, Handed(pins), self._name, number, folder)
             try:
-                results = run.results(self._hands(batch, work, ranges, is_look=is_look))
+                hands = self._hands(batch, work, ranges, is_look=is_look)
+                for (worker, client), places in self._standing.left(hands).items():
+                    engine.pool.submit(Leaving(client, tuple(places)), worker=worker % engine.parallelism)
+                results = run.results(hands)
             except Exception:
                 for worker in range(engine.pool.workers):
                     engine.pool.submit(Forgetting(self._name), worker=worker)
@@ -161,7 +166,7 @@ class LocalJob:
 
     def _hands(
         self, batch: MicroBatch, work: KeptValue[BatchWork], ranges: Ranges | None, *, is_look: bool
-    ) -> list[_Hand]:
+    ) -> list[Hand]:
         """What each worker reads."""
         assert isinstance(batch.engine, LocalEngine)
         workers = batch.engine.parallelism
@@ -179,11 +184,11 @@ class LocalJob:
                 piece = RangePiece(RangeWork(client, tuple(ranges[index]), groups, work, index, crosses))
                 hands.setdefault(worker, []).append(piece)
         if not is_small:
-            return [*(_Hand(tuple(each), worker) for worker, each in hands.items()), *(_Hand((one,)) for one in others)]
+            return [*(Hand(tuple(each), worker) for worker, each in hands.items()), *(Hand((one,)) for one in others)]
         whole = [*(piece for each in hands.values() for piece in each), *others]
         if self._home is None:
             self._home = batch.engine.pool.home()
-        return [_Hand(tuple(whole), self._home, is_all=True)] if whole else []
+        return [Hand(tuple(whole), self._home, is_all=True)] if whole else []
 
     def _client(self, number: int, index: int, ranges: int, *, is_look: bool = False) -> DirectClient:
         """What reads so many ranges of a source in a batch."""
@@ -304,13 +309,36 @@ def _places(index: int, ranges: Sequence[OffsetRange]) -> Iterator[tuple[int, st
         seen[each.topic, each.partition] += 1
 
 
-class _Hand(NamedTuple):
+class Hand(NamedTuple):
     """Pieces that one worker reads, one after the other; the first that is free where none is named. `is_all`: they
     are all of the batch, and it is written by the same worker."""
 
     pieces: tuple[Piece, ...]
     worker: int | None = None
     is_all: bool = False
+
+
+class Standing:
+    """Where consumers stand (`DirectClient.stays`): each goes on fetching a partition that it has read."""
+
+    def __init__(self) -> None:
+        self._readers: dict[tuple[int, str, int], set[tuple[int, DirectClient]]] = {}
+        """By source, topic and partition, the workers that have read it last, with their clients."""
+
+    def left(self, hands: Sequence[Hand]) -> dict[tuple[int, DirectClient], list[tuple[str, int]]]:
+        """By worker and client, the topics and partitions that others read from now on."""
+        now: dict[tuple[int, str, int], set[tuple[int, DirectClient]]] = {}
+        for piece, worker in ((piece, hand.worker or 0) for hand in hands for piece in hand.pieces):
+            if isinstance(piece, RangePiece) and piece.work.client.stays:
+                for each in map(piece.work.ranges.__getitem__, chain.from_iterable(piece.work.groups)):
+                    place = piece.work.source_index, each.topic, each.partition
+                    now.setdefault(place, set()).add((worker, piece.work.client))
+        found: dict[tuple[int, DirectClient], list[tuple[str, int]]] = {}
+        for place, readers in now.items():
+            for reader in self._readers.get(place, set()) - readers:
+                found.setdefault(reader, []).append(place[1:])
+        self._readers |= now
+        return found
 
 
 class _Round:
@@ -336,7 +364,7 @@ class _Round:
         self._folder = folder
         self._calls = count()
 
-    def results(self, hands: Sequence[_Hand]) -> list[bytes]:
+    def results(self, hands: Sequence[Hand]) -> list[bytes]:
         """What the tasks report."""
         if not self._work.is_shuffled or any(hand.is_all for hand in hands):
             return self._joined([(self._whole(hand), hand.worker) for hand in hands])
@@ -357,7 +385,7 @@ class _Round:
         writing = [(PackedToResults(each, shelf, write, self._place(task)), task) for task, each in waiting.items()]
         return self._joined(writing)
 
-    def _whole(self, hand: _Hand) -> Call:
+    def _whole(self, hand: Hand) -> Call:
         task = replace(self._task, parallelism=self._work.task_count)
         return PiecesToResults(hand.pieces, self._stage, task, self._place(), self._way(self._shelf("whole")))
 

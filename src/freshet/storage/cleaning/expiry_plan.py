@@ -100,6 +100,7 @@ class ExpiryPlanner:
             data = self._without_named(doomed, outside)
             data += self._changelog_files(expired, [first_kept, latest, *(snapshot for _, snapshot in outside)])
         main = [(self._store.manifests, first_kept), (self._store.manifests, latest)]
+        self._index.forget_others(outside)
         return ExpiryPlan(
             late_ids=late_ids,
             snapshot_ids=tuple(snapshot.id for snapshot in expired),

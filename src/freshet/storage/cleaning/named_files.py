@@ -56,7 +56,7 @@ _Seen = SizedCache[tuple[str, str], Snapshot]
 _SEEN: Final[WeakKeyDictionary[SnapshotStore, _Seen]] = WeakKeyDictionary()
 
 SNAPSHOTS_MAX: Final = 5_000
-"""Snapshots and tags whose metadata files are remembered by name; some 30 names each."""
+"""Tags and snapshots whose metadata files are remembered by name; some 30 names each, 3 KB."""
 
 
 class ReadableManifests:
@@ -308,12 +308,18 @@ class NamedIndex:
 
     def names(self, source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
         """`metadata_names`, remembered."""
-        identity = (snapshot.id, snapshot.delta_manifest_list, isinstance(source, ReadableManifests))
-        cached = self._names.get(identity)
+        identity = _identity(source, snapshot)
+        whole = (*identity[:2], False)  # what is read of all its files holds for who takes missing ones for empty
+        cached = self._names.get(whole) or self._names.get(identity)
         if cached is None:
             cached = metadata_names(source, snapshot)
             self._names.put(identity, cached)
         return cached
+
+    def forget_others(self, kept: Collection[KeptSnapshot]) -> None:
+        """Forgets the names of all but these snapshots, which each round asks for: those that expire, and the latest,
+        are others in each round."""
+        self._names.keep(len(kept), (_identity(*each) for each in kept))
 
     def live_among(self, snapshots: Iterable[KeptSnapshot], entries: Sequence[ManifestEntry]) -> set[str]:
         """Names of those files that are live at one of the snapshots, as far as their manifests are kept.
@@ -344,6 +350,10 @@ class NamedIndex:
             if isinstance(source, ReadableManifests):
                 return []
             raise
+
+
+def _identity(source: ManifestSource, snapshot: Snapshot) -> tuple[int, str, bool]:
+    return snapshot.id, snapshot.delta_manifest_list, isinstance(source, ReadableManifests)
 
 
 _INDEXES: Final[WeakKeyDictionary[ManifestStore, NamedIndex]] = WeakKeyDictionary()

@@ -16,14 +16,14 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
-from freshet.storage.io.sized_cache import SizedCache
+from freshet.storage.io.sized_cache import SharedBound, SizedCache
 from freshet.storage.metadata.live_files import base_manifests
 from freshet.storage.metadata.manifest_store import VALUES_MAX, ManifestStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 
-ANSWERS_MAX: Final = 200_000
-"""Bucket counts remembered, one for each manifest and partition asked for."""
+KNOWN_COUNTS: Final = SharedBound(200_000, 5_000)
+"""Bucket counts remembered, one for each manifest and partition asked for, some 100 bytes each."""
 
 
 class ManifestIndex:
@@ -32,7 +32,7 @@ class ManifestIndex:
     def __init__(self, manifests: ManifestStore) -> None:
         # Not a strong reference: the index lives as long as the store does, see `index_of`.
         self._manifests: ManifestStore = proxy(manifests)
-        self._counts: SizedCache[str, dict[bytes, int | None]] = SizedCache(ANSWERS_MAX)
+        self._counts: SizedCache[str, dict[bytes, int | None]] = SizedCache(KNOWN_COUNTS)
         """By manifest, the bucket count of each partition asked for; None where the manifest has no entry of it."""
 
     def is_in_base(self, snapshot: Snapshot, entry: ManifestEntry) -> bool:
@@ -47,7 +47,9 @@ class ManifestIndex:
     def newest_bucket_counts(
         self, manifests: Sequence[ManifestFileMeta], partitions: Iterable[bytes]
     ) -> dict[bytes, int]:
-        """Bucket count of the newest entry of each partition that has entries."""
+        """Bucket count of the newest entry of each partition that has entries. `manifests` are all of the latest
+        snapshot: what is known of others is forgotten, since each commit writes some, which a later one merges."""
+        self._counts.keep(len(manifests), (meta.file_name for meta in manifests))
         wanted = set(partitions)
         found: dict[bytes, int] = {}
         for meta in reversed(manifests):

@@ -6,10 +6,13 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+OTHERS_MAX: Final = 64
+"""Values that `keep` leaves besides twice as many as live."""
 
 
 class SharedBound:
@@ -76,6 +79,16 @@ class SizedCache(Generic[K, V]):
         """Forgets values."""
         with self._lock:
             for key in keys:
+                self._drop(key)
+
+    def keep(self, count: int, keys: Iterable[K]) -> None:
+        """Forgets all but the values of these keys, so many, which are all that live: where values have grown to twice
+        as many, so that most calls do not look at the keys."""
+        if len(self._values) <= 2 * count + OTHERS_MAX:
+            return
+        living = frozenset(keys)
+        with self._lock:
+            for key in [key for key in self._values if key not in living]:
                 self._drop(key)
 
     def _drop(self, key: K) -> None:

@@ -11,7 +11,7 @@ Measured, 646-byte Debezium records: see docs/benchmarks.md, W9.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -148,6 +148,11 @@ def read_ranges(client: DirectClient, wanted: Sequence[tuple[OffsetRange, RangeP
                 kept, count, size = [], 0, 0
     if kept:
         yield KafkaBlock.joined(kept)
+
+
+def leave_ranges(client: DirectClient, places: Collection[tuple[str, int]]) -> None:
+    """Has the reader of this process leave partitions (`RangeReader.leave`)."""
+    _reader(client).leave(places)
 
 
 def probed_sizes(client: DirectClient, ranges: Sequence[OffsetRange]) -> RecordSizes:
