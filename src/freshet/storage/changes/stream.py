@@ -21,7 +21,7 @@ As an iterator (`ChangeStream`): a loop over such positions, with a log over tho
 
 | | |
 |---|---|
-| begins | where the consumer stopped, else as `stream_start` says |
+| begins | where the consumer stopped, else as `stream_request` says |
 | then | snapshot after snapshot, each in full before the next; of a log what is there beyond the last |
 | waits | for `continuous.discovery-interval`, or until something is logged |
 | ends | after `max_wait_s` without anything new; never, if that is None |
