@@ -54,6 +54,8 @@ def renewed_topics(checkpoint: CheckpointPlace, topic_ids: Mapping[str, str]) ->
 def _known(folder: CheckpointFolder) -> dict[str, str]:
     try:
         known: dict[str, str] = json.loads(folder.read(TOPICS_FILE) or "{}")
+        if not isinstance(known, dict):
+            raise ValueError(f"it is no object: {known!r}")
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"checkpoint {shown_place(folder)}: {folder.place(TOPICS_FILE)} cannot be read: {error}. Where no topic "

@@ -31,6 +31,7 @@ from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
 from freshet.pipeline.config.starting_offsets import Place, Start, start_of, start_problems
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
+from freshet.pipeline.local.checkpoint_log import damaged
 from freshet.pipeline.local.kafka_offsets import first_text, offsets_of, offsets_of_first, offsets_text
 from freshet.pipeline.local.kafka_plan import KafkaLimits, is_too_little, limited, losses, planned_ranges
 from freshet.pipeline.query.driver.direct_reads import direct_client
@@ -100,13 +101,17 @@ class KafkaSource:
 
     def first(self) -> str:
         """`Source.first`."""
-        text = self._folder.read(*self._names)
-        if text is None:
-            found = offsets_text(self._begin())
-            if self._folder.create(*self._names, text=first_text(found)):
-                return found
-            text = self._folder.read(*self._names) or ""
-        return offsets_of_first(text, self._folder.place(*self._names))
+        place = self._folder.place(*self._names)
+        try:
+            text = self._folder.read(*self._names)
+            if text is None:
+                found = offsets_text(self._begin())
+                if self._folder.create(*self._names, text=first_text(found)):
+                    return found
+                text = self._folder.read(*self._names) or ""
+        except UnicodeDecodeError as error:
+            raise damaged(place, "Where no batch is below offsets, remove it: the source is begun anew") from error
+        return offsets_of_first(text, place)
 
     def latest(self, start: str | None) -> str | None:
         """`Source.latest`."""
