@@ -40,7 +40,8 @@ os.environ.setdefault(LOCAL_DIRS, f"{tempfile.gettempdir()}{os.pathsep}/tmp")
 
 TESTS = Path(__file__).parent
 ROOMS = {TESTS / name: name for name in ("integration", "storage")} | {
-    TESTS / "pipeline" / name: "local" for name in ("local", "postgres", "running", "sync")
+    TESTS / name: "local"
+    for name in ("logstore", "pipeline/local", "pipeline/postgres", "pipeline/running", "pipeline/sync")
 }
 """Folders whose tests have a marker of this name: they run in a process of their own."""
 MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_broker": "kafka"}

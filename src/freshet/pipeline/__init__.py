@@ -1,4 +1,4 @@
-"""The Spark side of Freshet: sources, decoders, micro-batches, the command line."""
+"""Pipelines, on Spark or without it: sources, decoders, micro-batches, the command line."""
 
 from freshet._distribution import check_front_door
 

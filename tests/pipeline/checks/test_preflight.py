@@ -67,6 +67,13 @@ def test_nothing_is_wrong_with_a_new_pipeline(folder: Path) -> None:
     assert found(folder) == []
 
 
+def test_what_holds_for_several_sources_is_said_once(folder: Path) -> None:
+    source = '  - files: {path: "FOLDER/in"}\n    format: json\n    select: {id: "x + 1", total: total}\n'
+    config = configured(folder, ('  - files: {path: "FOLDER/in"}\n    format: json\n', 3 * source))
+    found = [text for text in warnings_before_start(config) if "the key column id is computed" in text]
+    assert len(found) == 1
+
+
 def test_a_folder_of_files_must_be_there(folder: Path) -> None:
     assert found(folder, ("/in", "/missing")) == [
         "p.yaml:3: sources.0.files.path: missing is not there; make the folder, it may be empty"

@@ -75,6 +75,33 @@ def test_without_spark_each_entry_of_select_is_looked_at(folder: Path, select: s
     assert len(problems) == (message is not None) and (message or "") in "".join(problems), problems
 
 
+@pytest.mark.parametrize("run_on", ["local", "spark"])
+@pytest.mark.parametrize(
+    ("given", "wanted", "message"),
+    [
+        ("TIME(3)", "STRING", "'at' is TIME(3), which counts milliseconds of the day in expressions"),
+        ("TIME(3)", "TIMESTAMP(9)", "and the column is TIMESTAMP(9); say how it is computed"),
+        ("TIMESTAMP(9)", "STRING", "'at' is TIMESTAMP(9), which counts nanoseconds since 1970 in expressions"),
+        ("TIMESTAMP(9)", "TIME(0)", "and the column is TIME(0)"),
+        ("TIME(3)", "TIME(3)", None),
+        ("TIMESTAMP(9)", "BIGINT", None),
+    ],
+)
+def test_the_count_of_a_time_is_no_other_value(
+    folder: Path, run_on: str, given: str, wanted: str, message: str | None
+) -> None:
+    Catalog(str(folder)).create_table(
+        "db.times", schema={"k": "BIGINT", "at": given}, primary_keys=["k"],
+        options={"bucket": 1, "changelog-producer": "input"},
+    )  # fmt: skip
+    problems = found(
+        folder, ("name: copy\n", f"name: copy\nrun_on: {run_on}\n"), ("db.t,", "db.times,"),
+        (" isolation: committed,", ""), (" kafka.sasl.password: hunter2}", " scan.mode: latest}"),
+        ("latest}", "latest}\n    select: {k: k, v: at}"), ("v: STRING", f'v: "{wanted}"'),
+    )  # fmt: skip
+    assert len(problems) == (message is not None) and (message or "") in "".join(problems), problems
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -278,7 +278,8 @@ def test_the_pipeline_writes_while_letters_are_replayed(world: World, monkeypatc
 
 
 def test_a_letter_is_older_where_the_table_knows_the_order(world: World) -> None:
-    world.say("options: {bucket: 2}", "options: {bucket: 2, sequence.field: n}")
+    rule = '- {from: "keyed_new", to: "lake.{table}", primary_key: [id], options: {bucket: 2, sequence.field: n}}'
+    world.say('- {from: "keyed.*"', f'{rule}\n    - {{from: "keyed.*"')
     world.add(("keyed_new", {"id": 1, "n": 7}))
     world.replay()
     world.add(("keyed_new", {"id": 1, "n": 3}), ("keyed_new", {"id": 2, "n": 3}))

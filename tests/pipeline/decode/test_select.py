@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.planning import plan_decoding
+from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.expressions import evaluation
 from freshet.pipeline.expressions.evaluation import ExpressionSql, evaluate
 from tests.pipeline.binlog_records import canal
@@ -46,6 +47,31 @@ def test_values_fit_their_columns_or_the_record_is_a_dead_letter() -> None:
         "dead m: the value of 'n / 3' does not fit DECIMAL(6, 2)",
         "dead at: the value of \"coalesce(s, '2024-01-01')\" does not fit TIMESTAMP(3)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "is_refused"),
+    [
+        ("TIME(3)", "STRING", True), ("TIME(3)", "VARCHAR(20)", True), ("TIME(3)", "TIMESTAMP(9)", True),
+        ("TIMESTAMP(9)", "STRING", True), ("TIMESTAMP(7) WITH LOCAL TIME ZONE", "CHAR(3)", True),
+        ("TIMESTAMP(9)", "TIME(3)", True), ("TIME(3)", "TIME(0)", False), ("TIME(3)", "BIGINT", False),
+        ("TIMESTAMP(9)", "TIMESTAMP(9) WITH LOCAL TIME ZONE", False), ("BIGINT", "TIME(3)", False),
+        ("TIMESTAMP(6)", "STRING", False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("has_other", [False, True])
+def test_the_count_of_a_time_is_neither_its_text_nor_another_time(
+    given: str, wanted: str, *, is_refused: bool, has_other: bool
+) -> None:
+    # A declared type, or that of the column of the same name.
+    columns = {"id": "BIGINT", "c": wanted, **({"v": given} if has_other else {})}
+    select = {"id": "id", "c": "v", **({"v": "v"} if has_other else {})}
+    config = pipeline_of(columns, format="json", select=select, schema={} if has_other else {"v": given})
+    if not is_refused:
+        plan_decoding(config, 0)
+        return
+    with pytest.raises(ConfigurationError, match=r"select\.c: 'v' is TIME.* counts .* in expressions"):
+        plan_decoding(config, 0)
 
 
 def test_both_rows_of_an_update_become_one_dead_letter_and_a_deletion_needs_its_key_alone() -> None:

@@ -87,6 +87,7 @@ def test_a_class_that_the_driver_knows_nothing_of_arrives_as_the_nearest_that_it
     [
         (OSError(errno.ENOSPC, "No space left on device"), ErrorKind.RETRYABLE),
         (OSError(errno.EACCES, "Permission denied"), ErrorKind.INVALID_REQUEST),
+        (OSError(errno.EFBIG, "File too large"), ErrorKind.INVALID_REQUEST),
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), ErrorKind.RETRYABLE),
         (TimeoutError("no answer"), ErrorKind.RETRYABLE),
         (OSError(errno.EIO, "Input/output error"), ErrorKind.INTERNAL),

@@ -45,8 +45,9 @@ def test_another_id_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     assert held(tmp_path) == {"a": "1", "b": "2"}
 
 
-def test_a_damaged_file_is_reported_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / TOPICS_FILE).write_text("{")
+@pytest.mark.parametrize("octets", [b"{", b"[]", b"7", b'"a"', b"\xff", b"\0\0"])
+def test_a_damaged_file_is_reported_with_the_remedy(tmp_path: Path, octets: bytes) -> None:
+    (tmp_path / TOPICS_FILE).write_bytes(octets)
     with pytest.raises(ConfigurationError, match="cannot be read.*remove that file"):
         claim_topics(str(tmp_path), {"a": "1"})
 

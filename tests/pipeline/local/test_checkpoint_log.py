@@ -108,6 +108,16 @@ def test_what_is_damaged_is_named(tmp_path: Path, files: dict[str, str], said: s
     assert str(tmp_path) in str(raised.value)
 
 
+@pytest.mark.parametrize("octets", [b"\xb1\xff", SPARKS.encode("utf-16"), b"v1\n{}\n\xe9"])
+@pytest.mark.parametrize("name", ["offsets/0", "offsets/1", "commits/0"])
+def test_a_file_that_is_no_text_is_damaged(tmp_path: Path, name: str, octets: bytes) -> None:
+    checkpoint = _checkpoint(tmp_path, offsets_0=SPARKS, commits_0=DONE, offsets_1=SPARKS)
+    tmp_path.joinpath(name).write_bytes(octets)
+    with pytest.raises(PipelineFailedError, match=rf"{name} is empty or damaged.*[Rr]emove it") as raised:
+        StreamCheckpoint(checkpoint, 2, {}).offsets(0)
+    assert raised.value.kind is ErrorKind.CORRUPT_DATA
+
+
 def test_a_checkpoint_without_its_metadata_is_no_new_one(tmp_path: Path) -> None:
     """Its batches would get another identity."""
     checkpoint = _checkpoint(tmp_path, offsets_0=SPARKS)

@@ -14,7 +14,7 @@ from freshet.logstore.exceptions import LogTruncatedError
 from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.logstore.kafka.topic_watch import EARLIEST, LATEST, Place
 from freshet.pipeline.config.model import SourceConfig
-from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
 from freshet.pipeline.identity.checkpoint_topics import claim_topics
 from freshet.pipeline.local import kafka_source as module
@@ -100,6 +100,14 @@ def test_where_it_begins(tmp_path: Path, topics: Topics, options: dict[str, str]
     assert (tmp_path / "sources/0/0").read_bytes() == b"\0v1\n" + first.encode()
     topics.bounds = {}
     assert source(tmp_path, startingOffsets="earliest").first() == first
+
+
+def test_a_beginning_that_is_no_text(tmp_path: Path, topics: Topics) -> None:
+    topics.bounds = {A: (2, 9)}
+    source(tmp_path).first()
+    (tmp_path / "sources/0/0").write_bytes(b"v1\n\xff")
+    with pytest.raises(PipelineFailedError, match="sources/0/0 is empty or damaged.*no batch is below offsets, remove"):
+        source(tmp_path).first()
 
 
 def test_a_time_that_no_record_has(tmp_path: Path, topics: Topics) -> None:

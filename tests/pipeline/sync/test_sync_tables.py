@@ -18,7 +18,7 @@ from freshet.pipeline.config.sections import CompactionConfig
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
-from freshet.pipeline.exceptions import PipelineError, PipelineFailedError
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineError, PipelineFailedError
 from freshet.pipeline.query.driver.background_rounds import ONE_CORE
 from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
@@ -491,6 +491,22 @@ def test_a_table_that_was_restored_stops_the_query(world: World) -> None:
     check = CommitCheck(is_committed=False, last=None, latest=None)
     with pytest.raises(PipelineFailedError, match="does not hold batch 0 .* freshet resync FILE --table lake.a"):
         again.judged(1, check)
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "said"),
+    [
+        (None, "ledger of 'shop', does not say any more that its last batch was 3.*rollback.*nothing was written"),
+        (LedgerRow(WHOLE), "ledger of 'shop', does not say any more that its last batch was 3"),
+        (LedgerRow(WHOLE, batch=2), "is the ledger of another pipeline: its last batch is 2, and its batch 3"),
+    ],
+)
+def test_a_ledger_that_says_something_else(world: World, ledgers: LedgerRow | None, said: str) -> None:
+    write_rows(world.ledger, "shop", [] if ledgers is None else [ledgers])
+    tables = SyncTables(world.config(), world.ledger, world.dead_letters, 2)
+    check = CommitCheck(is_committed=False, last=CommitTrace(3, None, 0), latest=world.ledger.latest_snapshot())
+    with pytest.raises(InvalidRequestError, match=said):
+        tables.begin(4, check, STARTS)
 
 
 @pytest.mark.parametrize("state", ["active", APART])

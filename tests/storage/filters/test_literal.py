@@ -125,6 +125,13 @@ def test_numbers_beyond_every_type(kind: pa.DataType, literal: Any, below: int) 
         assert found[">"] == list(range(below, 4))
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("literal", [3.40282355e38, -3.40282355e38, 3.5e38, -3.5e38])
+def test_numbers_at_the_end_of_a_float(literal: float) -> None:
+    column = pa.array([-3.4028234663852886e38, 0.0, 3.4028234663852886e38, math.inf, -math.inf], pa.float32())
+    assert answers(column, literal) == expected(column.to_pylist(), literal)
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(
     value=st.integers(-(2**63), 2**63 - 1),

@@ -83,6 +83,16 @@ def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert names(tmp_path) == []
 
 
+def test_a_limit_of_the_process_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(local_file_io.os, "fsync", fail)
+    with pytest.raises(InvalidRequestError, match=r"snapshot-1.*File too large; raise .*ulimit -f"):
+        FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+    assert names(tmp_path) == []
+
+
 def test_a_really_full_disk_while_writing(tmp_path: Path) -> None:
     """/dev/full fails every write with ENOSPC, as a full disk does once the buffer is flushed."""
     output = local_file_io.LocalOutputFile(str(tmp_path / "x"))

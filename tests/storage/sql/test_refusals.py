@@ -84,6 +84,8 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
         ("ALTER TABLE t RECOVER PARTITIONS", "sys.repair"),
         ("ALTER TABLE t SET LOCATION '/x'", "RENAME TO"),
         ("ALTER TABLE t SET FILEFORMAT ORC", "'file.format'"),
+        ("ALTER TABLE t SET ('bucket' = '4')", "options are written as TBLPROPERTIES"),
+        ("ALTER TABLE t SET ('bucket'='4')", "options are written as TBLPROPERTIES"),
         ("ALTER TABLE t SET SERDE 'x'", "'file.format'"),
         ("ALTER TABLE t ADD CONSTRAINT c CHECK (n > 0)", "SET NOT NULL"),
         ("DESCRIBE t PARTITION (dt = 'x')", r"t\$partitions"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -109,6 +111,42 @@ def test_a_value_longer_than_its_type_is_refused(written: str, fits: object, too
     column = pa.array([fits, None, too_long], arrow_type(field.type))
     with pytest.raises(InvalidRequestError, match=r"column 'c' of shop.t is .*, but row 2 .*longer \(1 rows do\)"):
         table.accept(pa.table({"id": [1, 2, 3], "c": column}))
+
+
+def _unchecked(*octets: bytes) -> pa.Array[Any]:
+    """Texts of these octets, which nobody has checked."""
+    ends = pa.array(np.cumsum([0, *map(len, octets)]), pa.int32())
+    return pa.Array.from_buffers(pa.string(), len(octets), [None, ends.buffers()[1], pa.py_buffer(b"".join(octets))])
+
+
+@pytest.mark.parametrize(
+    ("written", "around"),
+    [
+        ("STRING", lambda texts: texts),
+        ("CHAR(9)", lambda texts: texts),
+        ("ARRAY<STRING>", lambda texts: pa.ListArray.from_arrays([0, 1, 2, 3], texts)),
+        ("MAP<STRING, INT>", lambda texts: pa.MapArray.from_arrays([0, 1, 2, 3], texts, pa.array([1, 2, 3]))),
+        ("MAP<INT, STRING>", lambda texts: pa.MapArray.from_arrays([0, 1, 2, 3], pa.array([1, 2, 3]), texts)),
+        (
+            "ROW<x STRING, y INT>",
+            lambda texts: pa.StructArray.from_arrays([texts, pa.nulls(3, pa.int32())], ["x", "y"]),
+        ),
+        (
+            "ARRAY<ROW<x STRING>>",
+            lambda texts: pa.ListArray.from_arrays([0, 1, 2, 3], pa.StructArray.from_arrays([texts], ["x"])),
+        ),
+    ],
+)
+@pytest.mark.parametrize("bad", [b"b\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"b\xf0\x9f\x98"])
+def test_a_text_that_is_no_utf_8_is_refused(written: str, around: Callable[[Any], Any], bad: bytes) -> None:
+    field = DataField(1, "c", parse_sql_type(written))
+    key = DataField(0, "id", parse_sql_type("INT NOT NULL"))
+    table = RecordRules(TableSchema(0, (key, field), 1, primary_keys=("id",)), table="shop.t")
+    # Between two others in order, so that no bound of the column shows it.
+    rows = pa.table({"id": [1, 2, 3], "c": around(_unchecked(b"a", bad, b"c"))})
+    with pytest.raises(InvalidRequestError, match=r"column 'c' of shop.t .*row 1 .*no text in UTF-8 .*BYTES"):
+        table.accept(rows)
+    assert table.accept(rows.slice(2)).rows.num_rows == 1
 
 
 def test_a_default_value_counts_as_well() -> None:

@@ -90,7 +90,8 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
     except (StorageError, OSError):
         known, is_compacted, unused = config, False, []
     changelog = changelog_warnings(known, is_compacted=is_compacted)
-    return [*warnings(config), *toast_warnings(known), *changelog, *unused]
+    # Of sources that are alike it is said once.
+    return list(dict.fromkeys([*warnings(config), *toast_warnings(known), *changelog, *unused]))
 
 
 def _files(config: PipelineConfig) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ from freshet.pipeline.config.frame_options import ISOLATION_OPTION, PlannedStrea
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig, revealed
 from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.config.table_source_rules import why_retractions_stay
+from freshet.pipeline.decode.planning import mistaken_count, plain_reference
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, KeyPath, Problem
 from freshet.pipeline.expressions.grammar import NotOursError
@@ -101,8 +102,9 @@ def _columns(
     config: PipelineConfig, source: SourceConfig, stream: PlannedStream, key_path: KeyPath
 ) -> Iterator[Problem]:
     if source.select:
+        mistaken = list(_mistaken(config, source, stream, key_path))
         # Spark analyses it, where it runs.
-        yield from _selected(config, source, stream, key_path) if config.is_local else ()
+        yield from mistaken or (_selected(config, source, stream, key_path) if config.is_local else ())
         return
     given = {field.name: field.type for field in stream.fields}
     taken = [field for field in config.table.fields if field.name in given]
@@ -125,6 +127,16 @@ def _columns(
                 f"column {field.name} is {given[field.name]} in the table read and {field.type} in the target; give "
                 f"select with {field.name}: CAST({field.name} AS …)",
             )
+
+
+def _mistaken(
+    config: PipelineConfig, source: SourceConfig, stream: PlannedStream, key_path: KeyPath
+) -> Iterator[Problem]:
+    given = {field.name: field.type for field in stream.fields}
+    for field in config.table.fields:
+        name, *_ = plain_reference(source.select.get(field.name, "")) or ("",)
+        if name in given and (reason := mistaken_count(name, given[name], field.type)) is not None:
+            yield Problem((*key_path, "select", field.name), f"{reason}; say how it is computed")
 
 
 def _selected(

@@ -35,6 +35,13 @@ _TIMES: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _FLOOR_UNITS: Final[dict[str, str]] = {"s": "second", "ms": "millisecond"}
 
 
+def counted_in(data_type: DataType) -> str | None:
+    """What the carrier of a time counts where it is a number; None for all others."""
+    if data_type.root is TypeRoot.TIME:
+        return "milliseconds of the day"
+    return "nanoseconds since 1970" if is_nanos(data_type) else None
+
+
 def is_nanos(data_type: DataType) -> bool:
     """True for timestamps finer than Spark's."""
     return (

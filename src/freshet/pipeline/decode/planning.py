@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.source_options import METADATA_COLUMNS, nearest
+from freshet.pipeline.decode.carriers import counted_in
 from freshet.pipeline.decode.dialect import dialect_of
 from freshet.pipeline.decode.expectations import parsed, with_rules
 from freshet.pipeline.decode.plan import (
@@ -40,7 +41,7 @@ from freshet.pipeline.decode.plan import (
 )
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.codec.bucket_function import BucketRule
-from freshet.storage.model.data_type import DataField, DataType, ScalarType, TypeRoot, with_nullable
+from freshet.storage.model.data_type import TEXT_ROOTS, DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import CoreOptions, SequenceGroup
@@ -219,7 +220,21 @@ def _filling(
                 return {"metadata": plain[0]}
         elif _same_type(types[plain[0]], field.type):
             return {"direct": plain[0]}
+        elif (reason := mistaken_count(plain[0], types[plain[0]], field.type)) is not None:
+            raise ConfigurationError(
+                f"select.{field.name}: {reason}; give the field the type of the column (`schema`), or say how it is "
+                "computed"
+            )
     return {"expression": text}
+
+
+def mistaken_count(name: str, given: DataType, wanted: DataType) -> str | None:
+    """What is wrong with a time that is a number in expressions, where it alone fills a text or a time counted
+    otherwise."""
+    unit, other = counted_in(given), counted_in(wanted)
+    if unit is None or (wanted.root not in TEXT_ROOTS and other in (None, unit)):
+        return None
+    return f"{name!r} is {given}, which counts {unit} in expressions, and the column is {wanted}"
 
 
 def _check_source_use(columns: Sequence[ColumnPlan]) -> None:

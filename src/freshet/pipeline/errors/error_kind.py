@@ -59,7 +59,7 @@ _MAY_PASS: Final = frozenset({
     errno.ESTALE,
 })  # fmt: skip
 _OF_THE_CALL: Final = frozenset(
-    {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+    {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EFBIG}
 )
 
 

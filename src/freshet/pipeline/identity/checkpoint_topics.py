@@ -55,6 +55,8 @@ def known_topics(folder: CheckpointFolder) -> dict[str, str]:
     """The topics of a checkpoint with their ids; raises `ConfigurationError` where their file is damaged."""
     try:
         known: dict[str, str] = json.loads(folder.read(TOPICS_FILE) or "{}")
+        if not isinstance(known, dict):
+            raise ValueError(f"it is no object: {known!r}")
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"checkpoint {shown_place(folder)}: {folder.place(TOPICS_FILE)} cannot be read: {error}. Where no topic "

@@ -46,6 +46,7 @@ from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.identity.checkpoint_topics import known_topics, renewal_text
 from freshet.pipeline.local.kafka_plan import KafkaLimits, is_too_little, limited, losses, planned_ranges
+from freshet.pipeline.local.stream_checkpoint import damaged
 from freshet.pipeline.query.driver.direct_reads import direct_client
 from freshet.pipeline.query.task.kafka_ranges import DirectClient
 
@@ -123,13 +124,17 @@ class KafkaSource:
 
     def first(self) -> str:
         """`Source.first`."""
-        text = self._folder.read(*self._names)
-        if text is None:
-            found = offsets_text(self._begin())
-            if self._folder.create(*self._names, text=first_text(found)):
-                return found
-            text = self._folder.read(*self._names) or ""
-        return offsets_of_first(text, self._folder.place(*self._names))
+        place = self._folder.place(*self._names)
+        try:
+            text = self._folder.read(*self._names)
+            if text is None:
+                found = offsets_text(self._begin())
+                if self._folder.create(*self._names, text=first_text(found)):
+                    return found
+                text = self._folder.read(*self._names) or ""
+        except UnicodeDecodeError as error:
+            raise damaged(place, "Where no batch is below offsets, remove it: the source is begun anew") from error
+        return offsets_of_first(text, place)
 
     def latest(self, start: str | None) -> str | None:
         """`Source.latest`."""

@@ -149,7 +149,7 @@ class StreamCheckpoint:
         """Where each source ends in a batch; None where none is written down (any more)."""
         if number not in self._kept:
             with self._reached():
-                text = self.folder.read(OFFSETS, str(number))
+                text = self._text(OFFSETS, number)
             return None if text is None else self._parsed(text, number).offsets
         return self._kept[number].offsets
 
@@ -225,10 +225,10 @@ class StreamCheckpoint:
 
     def _check_commit(self, number: int) -> None:
         place = self.folder.place(COMMITS, str(number))
-        check_committed(self.folder.read(COMMITS, str(number)) or "", place)
+        check_committed(self._text(COMMITS, number) or "", place)
 
     def _read(self, number: int) -> PlannedOffsets:
-        text = self.folder.read(OFFSETS, str(number))
+        text = self._text(OFFSETS, number)
         if text is None:  # purged meanwhile, by another run
             raise self._second_run(OFFSETS, number)
         found = self._parsed(text, number)
@@ -239,6 +239,13 @@ class StreamCheckpoint:
                 "new checkpoint and give the pipeline another name: it then begins as a new writer"
             )
         return found
+
+    def _text(self, folder: str, number: int) -> str | None:
+        """What a file says; None where there is none, nothing where it is no text."""
+        try:
+            return self.folder.read(folder, str(number))
+        except ValueError:
+            return ""
 
     def _parsed(self, text: str, number: int) -> PlannedOffsets:
         place = self.folder.place(OFFSETS, str(number))

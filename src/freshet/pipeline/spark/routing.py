@@ -23,7 +23,7 @@ Position names keep the columns of a table from colliding with ours. Everything 
 for every micro-batch: a Spark column is a value that belongs to no frame, and building one costs a call to the JVM per
 operator. The plan of outcomes does not grow with the columns: their names are handed over once.
 
-A column that the table got while a stream runs is not in its frame: the task writes NULL (`bucket_task`).
+A column that the table got while a stream runs is not in its frame: the task writes NULL (`write_task`).
 
 Source: pipeline/README.md, "Invariants".
 """

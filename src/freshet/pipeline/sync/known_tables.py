@@ -293,6 +293,13 @@ class KnownTables:
         """What the ledger has as the last batch must be the last commit of this pipeline to it."""
         whole = self.state.rows.get(WHOLE, LedgerRow(WHOLE))
         own = None if last is None else last.identifier
+        if own is not None and whole.batch is None:
+            raise InvalidRequestError(
+                f"table {self.ledger.table.name}, the ledger of {self.config.name!r}, does not say any more that its "
+                f"last batch was {own}: rows of it were deleted, or its column batch was dropped. Give it the rows of "
+                "the snapshot before (freshet snapshots, then freshet rollback … --to-snapshot N), or delete the "
+                "checkpoint and give the pipeline another name: it reads everything again; nothing was written"
+            )
         if whole.batch != own:
             has = "none" if own is None else f"its batch {own}"
             raise InvalidRequestError(

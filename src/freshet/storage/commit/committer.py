@@ -127,7 +127,8 @@ class Committer:
         """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown.
 
         `digest` says what the commit is made from; `DifferentInputError` when the identifier was committed from
-        something else. `in_turn`: the commit follows at once, so other writers may have to be waited for (`turns`).
+        something else. `in_turn`: the commit follows at once, so other writers may have to be waited for
+        (`commit_fairness`).
         """
         check_identifier(identifier)
         view = self._seen = self._snapshot_commit.look(in_turn=in_turn)

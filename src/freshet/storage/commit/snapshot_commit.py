@@ -190,7 +190,7 @@ class SnapshotCommit:
         return self._turns.look() if in_turn else self._neighbours.look()
 
     def spared(self, count: int) -> int:
-        """The tries that do not count, of so many lost ones of a commit (`turns`)."""
+        """The tries that do not count, of so many lost ones of a commit (`commit_fairness`)."""
         return self._turns.spared(count)
 
     def check_last(self) -> None:

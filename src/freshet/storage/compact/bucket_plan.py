@@ -2,7 +2,7 @@
 
 | | due (after a flush, or `compact` without full) | full |
 |---|---|---|
-| primary key | `picker.pick`, with lookup or on demand also level 0; then `folding` | `picker.pick_full` |
+| primary key | `picker.pick`, with lookup or on demand also level 0; then `kept_apart` | `picker.pick_full` |
 | append, buckets | `append_compaction.pick_window` | `append_compaction.pick_full_bucket` |
 | append, no buckets | `append_compaction.pick_bins` of `compaction.min.file-num` files | `pick_bins` of two files |
 

@@ -73,7 +73,7 @@ class CompactionUnit(Frozen):
     """Files to compact together: a compaction unit.
 
     `is_full`: every run is in it. `rewrite_each`: rewrite file by file, without looking for files that could stay.
-    `retract_level`: of keys that have rows after a -D, what is merged up to that goes there (`folding`). `reason` is
+    `retract_level`: of keys that have rows after a -D, what is merged up to that goes there (`kept_apart`). `reason` is
     for people.
     """
 

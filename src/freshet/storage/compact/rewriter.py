@@ -9,8 +9,8 @@
 Sequence numbers, statistics and delete counts of outputs come from the rows kept; moved files keep theirs. Rows stream
 (`section_merge`).
 
-Where a -D may not be merged with what follows it (`folding`), a unit has two outputs: the rows at the output level, and
-at the level behind it, of keys with rows after a -D, what is merged up to that.
+Where a -D may not be merged with what follows it (`kept_apart`), a unit has two outputs: the rows at the output level,
+and at the level behind it, of keys with rows after a -D, what is merged up to that.
 
 A file of level 0 that could only change its level is rewritten in tables that need lookup, because keys of it may exist
 above; not if nothing lies above the output level, nor where the newest row is all that counts (deduplicate without

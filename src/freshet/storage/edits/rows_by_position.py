@@ -246,7 +246,7 @@ class _BucketEdit:
 
     def _updated(self, rows: pa.Table, choice: Choice) -> pa.Table:
         changed = self.plan.updated(rows.take(pa.array(choice.positions)), choice)
-        record_rules(self.store).check_lengths(changed)
+        record_rules(self.store).check_values(changed)
         return changed
 
     def _with_choice(self, file: DataFileMeta, choice: Choice) -> Iterator[tuple[pa.Table, Choice]]:

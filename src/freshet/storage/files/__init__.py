@@ -1,1 +1,1 @@
-"""The only code that opens files: the file system, the Parquet files, and the stores of metadata files."""
+"""Data files: their formats (Parquet, ORC, Avro), their readers and writers."""

@@ -195,9 +195,10 @@ def _among_floats(value: int | float | Decimal, column_type: pa.DataType) -> Equ
     if types.is_float32(column_type):
         with np.errstate(over="ignore"):
             nearest = np.float32(number)
+            below = np.nextafter(nearest, np.float32(-math.inf))
         stored = float(nearest)
         if stored > number:
-            return Between(Literal(float(np.nextafter(nearest, np.float32(-math.inf))), column_type))
+            return Between(Literal(float(below), column_type))
         if stored < number:
             return Between(Literal(stored, column_type))
     return Equal(Literal(stored, column_type), Literal(stored, column_type))

@@ -41,6 +41,8 @@ def storage_error(error: OSError, action: str, path: str, *, room: str = _ROOM) 
         return RetryableError(f"{text}; {room}, then try again")
     if code in _NOT_ALLOWED:
         return InvalidRequestError(f"{text}; give this user the right to do so, or choose another warehouse")
+    if code == errno.EFBIG:
+        return InvalidRequestError(f"{text}; raise the limit of the process (ulimit -f), or choose another file system")
     if code == errno.ENAMETOOLONG:
         return InvalidRequestError(f"{text}; use shorter names and partition values, they become folders")
     if code in (errno.ENOTDIR, errno.EISDIR):

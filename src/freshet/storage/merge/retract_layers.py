@@ -2,7 +2,7 @@
 
 A flush merges rows before the older ones of the bucket are at hand, and so do compactions that do not reach the oldest
 run. What follows a retract then goes into another file than the retract, with larger numbers, so that whoever merges
-sees both and the older rows (`options.retracts` says which retracts, `compact.folding` which compactions):
+sees both and the older rows (`options.retracts` says which retracts, `compact.picker` which compactions):
 
     rows of a key, in order          -D   +I   -D   +I   +U        -U   +U   -U   +U
     depth, -D removing the row        1    1    1    0    0

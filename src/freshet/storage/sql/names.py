@@ -104,7 +104,7 @@ def properties(nodes: Sequence[exp.Expr]) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in nodes:
         if type(node) is not exp.Property:
-            raise refused(node, "options are written as 'key' = 'value'")
+            raise refused(node, "options are written as TBLPROPERTIES ('key' = 'value')")
         key, value = _key(node.this), plain_text(node.args.get("value"))
         if key in found:
             raise wrong(node, f"{key!r} has two values")

@@ -8,7 +8,7 @@ In this order:
 4. a NOT NULL column holds no NULL. A -D of which the merge engine needs nothing but the key may hold NULL there, or
    lack the column; files have no NULL in such a column, so it is written as zero, empty text or the like
 5. values convert without loss
-6. no value is longer than its type
+6. a text is UTF-8, and no value is longer than its type
 7. the arrays of a distinct `collect` lose their repetitions: a row that is not merged shows them as they are written
 8. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
 9. retracts that are left must be what the merge engine takes
@@ -61,7 +61,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.display import shortened
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.model.value_length import limits_length, longer_than_type
+from freshet.storage.model.value_length import holds_text, limits_length, longer_than_type, no_utf8
 from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import SequenceGroup, engine_options
@@ -122,7 +122,7 @@ class RecordRules:
         if rowkind_field is not None:
             self._always_given[rowkind_field] = "rowkind.field"
         self._deletes_by_key = deletes_by_key
-        self._limited = [field for field in schema.fields if limits_length(field.type)]
+        self._checked = [each for each in schema.fields if holds_text(each.type) or limits_length(each.type)]
         self._dropped = ignored_kinds(ignore_delete=ignore_delete, ignore_update_before=ignore_update_before)
         self._defaults = ColumnDefaults(schema, takes_whole_rows=takes_whole_rows)
         self._takes_retracts = schema.has_primary_key
@@ -141,7 +141,7 @@ class RecordRules:
         table = self._with_missing(table, kinds)
         table = self._without_forbidden_nulls(table, kinds)
         rows = conform(table, self._fields, table=self._table)
-        self.check_lengths(rows)
+        self.check_values(rows)
         for name, function in self._distinct.items():
             place = rows.schema.get_field_index(name)
             rows = rows.set_column(place, rows.schema.field(place), function.without_repetitions(rows.column(place)))
@@ -231,21 +231,22 @@ class RecordRules:
             return np.zeros(count, np.bool_)
         return np.isin(kinds, [*self._dropped, *([RowKind.DELETE] if self._deletes_by_key else [])])
 
-    def check_lengths(self, rows: pa.Table) -> None:
-        """Raises `InvalidRequestError` for a value that is longer than its type, in rows of the table's columns."""
-        for field in self._limited:
+    def check_values(self, rows: pa.Table) -> None:
+        """Raises `InvalidRequestError` for a value that files cannot hold, in rows of the table's columns."""
+        for field in self._checked:
             column = rows.column(field.name)
-            too_long = longer_than_type(column, field.type)
-            if too_long is not None:
-                row = int(np.flatnonzero(too_long)[0])
-                shown = shortened(value_text(column[row]), VALUE_TEXT_MAX)
-                raise InvalidRequestError(
-                    f"column {field.name!r} of {self._table} is {field.type}, but row {row} of the input holds "
-                    f"{shown} there, which is longer ({too_long.sum()} rows do); shorten it, or make the "
-                    "column longer with ChangeType",
-                    column=field.name,
-                    table=self._table,
-                )
+            held, remedy = "bytes there that are no text in UTF-8", "clean them, or make the column BYTES"
+            if (is_wrong := no_utf8(column, field.type)) is None:
+                if (is_wrong := longer_than_type(column, field.type)) is None:
+                    continue
+                held = shortened(value_text(column[int(is_wrong.argmax())]), VALUE_TEXT_MAX) + " there, which is longer"
+                remedy = "shorten it, or make the column longer with ChangeType"
+            raise InvalidRequestError(
+                f"column {field.name!r} of {self._table} is {field.type}, but row {is_wrong.argmax()} of the input "
+                f"holds {held} ({is_wrong.sum()} rows do); {remedy}",
+                column=field.name,
+                table=self._table,
+            )
 
     def _kinds(self, given: pa.Table) -> Kinds | None:
         field = next((field for field in self._fields if field.name == self._rowkind_field), None)

@@ -248,7 +248,8 @@ def _single(text: str) -> float:
     # The digits that are cut off make the number larger than one that ends there, and no more than that.
     exact = Fraction(int(f"-{digits}{1 if cut else 0}" if number.is_negative else f"{digits}{1 if cut else 0}"))
     exact *= Fraction(10) ** (number.exponent + cut - 1)
-    around = (np.nextafter(nearest, np.float32(-np.inf)), nearest, np.nextafter(nearest, np.float32(np.inf)))
+    with np.errstate(over="ignore"):
+        around = (np.nextafter(nearest, np.float32(-np.inf)), nearest, np.nextafter(nearest, np.float32(np.inf)))
     candidates = [each for each in around if np.isfinite(each)]
     return float(min(candidates, key=lambda each: (abs(Fraction(float(each)) - exact), int(each.view(np.int32)) & 1)))
 

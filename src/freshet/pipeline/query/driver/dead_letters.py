@@ -26,6 +26,7 @@ from typing import Final
 
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
+from freshet.pipeline.query.driver.schema_follow import column_differences
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitMessage, Committer
@@ -76,7 +77,21 @@ class DeadLetterCommit:
                 self._commit_user, batch.query_id
             )
         if not committer.has_committed(batch.micro_batch_id, digest=batch.digest).is_committed:
+            self._refuse_other_columns()
             committer.commit(batch.micro_batch_id, messages, digest=batch.digest)
+
+    def _refuse_other_columns(self) -> None:
+        """Letters lie in the columns that the table had at the start: of those that have gone they would lose all."""
+        schema = self._table.schema
+        if self._table.engine.latest_schema_id() in (None, schema.id):
+            return
+        differences = list(column_differences(schema, self._table.with_options({}).schema))
+        if differences:
+            raise InvalidRequestError(
+                f"table {self._table.name} was changed while the stream ran: {'; '.join(differences)}. Nothing of this "
+                "batch was written. Undo the change, or name another table under dead_letters, then start the pipeline "
+                "again"
+            )
 
     def check_last(self) -> None:
         """Raises `LostCommitError` where another program has replaced the last ones."""

@@ -20,7 +20,7 @@
 | after 6, before the engine's own log | the lead knows it | runs no job |
 | while its tasks go on (zombie) | any of these | the later commit finds the other and ends |
 
-Identity = (commit user, batch id, the query's id), and a digest of what the batch read (`read_digest`): a batch of a
+Identity = (commit user, batch id, the query's id), and a digest of what the batch read (`read_digests`): a batch of a
 known number that read something else is refused. So is one of a pipeline whose batches before it are not in the lead
 (`missing_batches`), and one of another query whose table was created again (`checkpoint_tables`).
 Source: docs/explanation/spark.md.
