@@ -174,12 +174,14 @@ BORDER = {
     "scan.locked_duckdb",
 }
 BORDER_MAX = 16
-# What the methods of the façades take and give, by the module that has it: these names and no others.
+# What the methods of the façades take and give, by the module that has it, and the rule of partitions that a decoder
+# applies to rows: these names and no others.
 GIVEN = {
     "casts.casts": {"possible_loss"},
     "changes.changelog": {"BetweenMode", "Changelog"},
     "changes.stream": {"ChangeStream", "SplitStream"},
     "changes.stream_request": {"StreamRequest"},
+    "codec.partition_names": {"FOLDER_NAME_BYTES_MAX", "FolderRule", "folder_rule"},
     "commit.lost_commits": {"LostCommit"},
     "edits.edit_commit": {"EditResult"},
     "lookup.lookup_metrics": {"LookupMetrics"},

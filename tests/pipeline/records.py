@@ -105,6 +105,7 @@ def pipeline_of(
     primary_key: Sequence[str] = ("id",),
     options: Mapping[str, Any] | None = None,
     expect: Mapping[str, Any] | None = None,
+    partition_by: Sequence[str] = (),
     **source: Any,
 ) -> PipelineConfig:
     """A checked pipeline file with one Kafka source; `source` holds further keys of it."""
@@ -114,7 +115,8 @@ def pipeline_of(
         "sources": [{"kafka": kafka, "format": "debezium-json", **source}],
         "table": {
             "warehouse": "/w", "name": "shop.orders", "columns": dict(columns), "primary_key": list(primary_key),
-            "options": {"bucket": 1, **(options or {})}, **({"expect": dict(expect)} if expect else {}),
+            "partition_by": list(partition_by), "options": {"bucket": 1, **(options or {})},
+            **({"expect": dict(expect)} if expect else {}),
         },
         "checkpoint": "/c",
     }  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.decode.outcomes import old_key_in
-from freshet.pipeline.decode.row_rules import SEQUENCE_NULL
+from freshet.pipeline.decode.row_rules import FOLDER_TOO_LONG, SEQUENCE_NULL
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.sources.outcome_frame import expression_failures
 from freshet.pipeline.sources.record_frame import no_records
@@ -51,6 +51,15 @@ def test_the_whole_source_is_its_json_text(spark: SparkSession) -> None:
     both = pipeline_of({"id": "BIGINT", "s": "STRING"}, select={"id": "_source.lsn", "s": "_source"})
     with pytest.raises(ConfigurationError, match="_source is used as a whole and as _source.lsn"):
         outcomes(spark, both, [])
+
+
+def test_a_value_that_no_folder_can_be_named_after_is_a_dead_letter(spark: SparkSession) -> None:
+    columns, select = {"id": "BIGINT", "p": "STRING"}, {"id": "id", "p": "regexp_replace(p, '^(.)', '$1')"}
+    config = json_pipeline(columns, select, primary_key=("id", "p"), partition_by=["p"])
+    records = [{"id": 1, "p": "x" * 253}, {"id": 2, "p": "x" * 254}, {"id": 3, "p": "/" * 85}, {"id": 4, "p": None}]
+    found = outcomes(spark, config, records)
+    long = f"dead p: {FOLDER_TOO_LONG}"
+    assert found == [f"+I(1, {'x' * 253})", long, long, "dead p: NULL in a key column"]
 
 
 def test_a_cast_that_loses_a_value_is_a_dead_letter_naming_the_column(spark: SparkSession) -> None:

@@ -17,6 +17,7 @@ from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.source_options import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect
 from freshet.storage.codec.bucket_function import BucketRule
+from freshet.storage.codec.partition_names import FolderRule
 from freshet.storage.model.data_type import LENGTH_MAX, ArrayType, DataField, DataType, ScalarType, TypeRoot
 from freshet.storage.options import SequenceGroup
 
@@ -87,6 +88,8 @@ class ColumnPlan(Frozen):
     """A function of another column of the table, which the decoder computes."""
     default: str | None = None
     """What a new row gets whose record lacks the field."""
+    folder: FolderRule | None = None
+    """The rule of a partition column that may hold what no folder can be named after."""
 
     @property
     def payload_fields(self) -> frozenset[str]:

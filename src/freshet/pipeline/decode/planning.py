@@ -41,6 +41,7 @@ from freshet.pipeline.decode.plan import (
 )
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.codec.bucket_function import BucketRule
+from freshet.storage.codec.partition_names import folder_rule
 from freshet.storage.model.data_type import TEXT_ROOTS, DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
@@ -198,6 +199,7 @@ def _columns(
                 keeps_on_null=rules.keeps_on_null(name),
                 references=given if "expression" in filled else frozenset(),
                 default=field.default_value if rules.core.takes_whole_rows else None,
+                folder=folder_rule(field, rules.core.partition_default_name) if name in schema.partition_keys else None,
                 **filled,  # type: ignore[arg-type]
             )
         )

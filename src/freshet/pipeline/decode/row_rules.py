@@ -4,6 +4,7 @@
 |---|---|---|
 | it is a key column and NULL | yes | yes |
 | it is a sequence field and NULL | no: orders before every change that has one | yes: it would be the oldest change |
+| it is a partition key, and its folder's name would be too long (`FolderRule`) | yes | yes |
 | it is NOT NULL and NULL | yes, unless its stored value is kept | no: the zero of its type is written |
 
 | sequence groups that the source fills | +I, +U | -U, -D |
@@ -30,11 +31,13 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.convert.converter import Mask, null_mask
 from freshet.pipeline.decode.plan import DecodePlan
+from freshet.storage.codec.partition_names import FOLDER_NAME_BYTES_MAX
 from freshet.storage.model.arrow_types import empty_value
 from freshet.storage.options import SequenceGroup
 
 KEY_NULL: Final = "NULL in a key column"
 NOT_NULL: Final = "NULL in a NOT NULL column"
+FOLDER_TOO_LONG: Final = f"the name of its partition's folder would have more than {FOLDER_NAME_BYTES_MAX} bytes"
 SEQUENCE_NULL: Final = "the sequence field of a deletion is NULL: it would be ordered as the oldest change of its key"
 
 Kinds = npt.NDArray[np.int8]
@@ -63,9 +66,13 @@ def broken_rules(
     is_delete: Mask = kinds == DELETE
     for index, column in enumerate(plan.columns):
         array = columns[index]
-        if index in unknown or not array.null_count:
+        if index in unknown:
             continue
         name = column.field.name
+        if column.folder is not None and (too_long := column.folder.too_long(array)) is not None:
+            yield Broken(too_long, FOLDER_TOO_LONG, name)
+        if not array.null_count:
+            continue
         if column.is_key:
             yield Broken(null_mask(array), KEY_NULL, name)
             continue

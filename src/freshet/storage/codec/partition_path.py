@@ -55,9 +55,14 @@ def partition_path(
     """Path of a partition below the data root, without slashes around it; empty for an unpartitioned table."""
     values = decode_row(partition, types)
     return "/".join(
-        f"{escape_path_name(name)}={escape_path_name(partition_text(value, data_type, default_name, legacy))}"
+        folder_name(name, partition_text(value, data_type, default_name, legacy))
         for name, value, data_type in zip(names, values, types, strict=True)
     )
+
+
+def folder_name(column: str, text: str) -> str:
+    """Name of the folder of one partition key; `text` is that of its value."""
+    return f"{escape_path_name(column)}={escape_path_name(text)}"
 
 
 def partition_text(

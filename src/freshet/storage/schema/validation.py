@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from freshet.storage.codec.bucket_function import BucketFunctionType, check_bucket_function
+from freshet.storage.codec.partition_names import check_partition_columns
 from freshet.storage.codec.partition_path import check_partition_types
 from freshet.storage.codec.stats import parse_stats_mode
 from freshet.storage.codec.time_format import check_time_format
@@ -55,6 +56,7 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
     check_engine(schema, options, ())  # what no program supports is reported before what only Freshet does not
     check_access(options, Access.CREATE, "with these options")
     check_options(schema, options, schema.options.keys())
+    check_partition_columns(schema.partition_keys, options.partition_default_name)
     check_removals(schema, options)
     check_index_parameters(schema.options, {})
     return options

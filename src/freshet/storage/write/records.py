@@ -8,7 +8,7 @@ In this order:
 4. a NOT NULL column holds no NULL. A -D of which the merge engine needs nothing but the key may hold NULL there, or
    lack the column; files have no NULL in such a column, so it is written as zero, empty text or the like
 5. values convert without loss
-6. a text is UTF-8, and no value is longer than its type
+6. a text is UTF-8, no value is longer than its type, and none of a partition key than a folder's name can be
 7. the arrays of a distinct `collect` lose their repetitions: a row that is not merged shows them as they are written
 8. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
 9. retracts that are left must be what the merge engine takes
@@ -53,25 +53,22 @@ from freshet.storage.merge.aggregate.collect import Collect
 from freshet.storage.merge.aggregate.events import retract_error_text, takes_retracts
 from freshet.storage.merge.engine import distinct_collects
 from freshet.storage.merge.key_order import Flags
-from freshet.storage.merge.merged_table import key_text, value_text
+from freshet.storage.merge.merged_table import key_text
 from freshet.storage.merge.partial_update import NO_RULE
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_type, conform, empty_value
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.display import shortened
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.model.value_length import holds_text, limits_length, longer_than_type, no_utf8
 from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import SequenceGroup, engine_options
 from freshet.storage.options.retracts import RETRACTS
+from freshet.storage.paths import DEFAULT_PARTITION_NAME
 from freshet.storage.write.input_rows import ColumnDefaults, input_tables
+from freshet.storage.write.value_limits import ValueLimits
 
 Kinds = npt.NDArray[np.int8]
-
-VALUE_TEXT_MAX: Final = 60
-"""Characters of a value in a message."""
 
 _KIND_TEXT_SET: Final = pa.array(KIND_TEXTS, pa.string())
 
@@ -110,6 +107,7 @@ class RecordRules:
         takes_whole_rows: bool = True,
         retract_rules: _RetractRules | None = None,
         distinct: Mapping[str, Collect] | None = None,
+        partition_default_name: str = DEFAULT_PARTITION_NAME,
     ) -> None:
         """`deletes_by_key` says that of a -D only the key matters to the table's merge engine, `takes_whole_rows` that
         it does not merge columns."""
@@ -122,7 +120,7 @@ class RecordRules:
         if rowkind_field is not None:
             self._always_given[rowkind_field] = "rowkind.field"
         self._deletes_by_key = deletes_by_key
-        self._checked = [each for each in schema.fields if holds_text(each.type) or limits_length(each.type)]
+        self._limits = ValueLimits(schema, table, partition_default_name)
         self._dropped = ignored_kinds(ignore_delete=ignore_delete, ignore_update_before=ignore_update_before)
         self._defaults = ColumnDefaults(schema, takes_whole_rows=takes_whole_rows)
         self._takes_retracts = schema.has_primary_key
@@ -233,20 +231,7 @@ class RecordRules:
 
     def check_values(self, rows: pa.Table) -> None:
         """Raises `InvalidRequestError` for a value that files cannot hold, in rows of the table's columns."""
-        for field in self._checked:
-            column = rows.column(field.name)
-            held, remedy = "bytes there that are no text in UTF-8", "clean them, or make the column BYTES"
-            if (is_wrong := no_utf8(column, field.type)) is None:
-                if (is_wrong := longer_than_type(column, field.type)) is None:
-                    continue
-                held = shortened(value_text(column[int(is_wrong.argmax())]), VALUE_TEXT_MAX) + " there, which is longer"
-                remedy = "shorten it, or make the column longer with ChangeType"
-            raise InvalidRequestError(
-                f"column {field.name!r} of {self._table} is {field.type}, but row {is_wrong.argmax()} of the input "
-                f"holds {held} ({is_wrong.sum()} rows do); {remedy}",
-                column=field.name,
-                table=self._table,
-            )
+        self._limits.check(rows)
 
     def _kinds(self, given: pa.Table) -> Kinds | None:
         field = next((field for field in self._fields if field.name == self._rowkind_field), None)
@@ -326,6 +311,7 @@ def record_rules(store: TableStore, *, are_moved: bool = False) -> RecordRules:
         deletes_by_key=_deletes_by_key(store),
         takes_whole_rows=options.takes_whole_rows,
         distinct=distinct_collects(schema, options),
+        partition_default_name=options.partition_default_name,
         retract_rules=_RetractRules(schema, options, store.location) if schema.has_primary_key else None,
     )
 
@@ -338,6 +324,7 @@ def key_rules(store: TableStore, columns: Collection[str]) -> RecordRules:
         table=store.location,
         deletes_by_key=_deletes_by_key(store),
         takes_whole_rows=store.options.takes_whole_rows,
+        partition_default_name=store.options.partition_default_name,
     )
 
 

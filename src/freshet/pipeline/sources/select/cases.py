@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
@@ -20,9 +22,10 @@ from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX
 from freshet.pipeline.decode.outcomes import DATA_PREFIX, KIND, TAG, TAG_DATA, TAG_DEAD, UNAVAILABLE
 from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan
 from freshet.pipeline.decode.raw_records import PREFIX
-from freshet.pipeline.decode.row_rules import KEY_NULL, NOT_NULL, SEQUENCE_NULL
+from freshet.pipeline.decode.row_rules import FOLDER_TOO_LONG, KEY_NULL, NOT_NULL, SEQUENCE_NULL
 from freshet.pipeline.sources.select.expression import SelectExpression
 from freshet.pipeline.sources.select.stored_value import stored_value
+from freshet.storage.codec.partition_names import FolderRule
 
 
 class Case(Frozen):
@@ -68,7 +71,8 @@ class Cases(Frozen):
         if each.failures or each.expression.lost is not None or each.may_misfit:
             return True
         grouped = any(column.field.name in (*group.ordering, *group.protected) for group in self.plan.groups)
-        return column.is_key or column.is_sequence or grouped or not column.field.type.nullable
+        is_bound = column.is_key or column.is_sequence or column.folder is not None
+        return is_bound or grouped or not column.field.type.nullable
 
     def given(self, index: int, row: Row) -> Column:
         """What the expression gave."""
@@ -101,6 +105,8 @@ class Cases(Frozen):
         for index, each in self.computed.items():
             column, is_null = each.column, F.col(row.value(index)).isNull()
             name = column.field.name
+            if column.folder is not None:
+                yield Case(_is_too_long(column.folder, F.col(row.value(index))), name, FOLDER_TOO_LONG)
             if column.is_key:
                 yield Case(is_null, name, KEY_NULL)
                 continue
@@ -132,6 +138,14 @@ class Cases(Frozen):
     def result(self, index: int, row: Row) -> Column:
         """The value of a column of the table."""
         return F.col(row.value(index)) if index in self.computed else row.data(index)
+
+
+def _is_too_long(rule: FolderRule, value: Column) -> Column:
+    def judge(texts: pa.Array) -> pa.Array:
+        found = rule.too_long(texts)
+        return pa.array(np.zeros(len(texts), np.bool_) if found is None else found)
+
+    return F.arrow_udf(judge, "boolean")(value)  # type: ignore[call-overload, no-any-return]
 
 
 def _all(conditions: Iterator[Column]) -> Column:
