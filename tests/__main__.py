@@ -1,7 +1,7 @@
-"""All tests, read once and run by six processes, three side by side: `python -m tests [arguments of pytest]`.
+"""All tests, read once and run by six processes, five side by side: `python -m tests [arguments of pytest]`.
 
 Most suites keep one core busy, and those that wait for a broker or a child process none. Tests that need nothing run in
-three processes, those with Apache Paimon in another, and those with Spark or Kafka in two more; the next begins when
+three processes, those with Apache Paimon in another, and those with Spark or Kafka in two more; the last begins when
 one of the others has ended. One process imports all files and forks the others, so that nothing may have been started
 by then. What the first prints is seen at once, what the others printed follows when all are done.
 
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 MEMORY = Path("/dev/shm")
 MEMORY_MIN_BYTES = 8 * 1024**3
 FOLDER_PREFIX = "freshet-tests-"
-PROCESSES = 3
-"""Side by side: two keep two cores busy, one of three waits most of the time."""
+PROCESSES = 5
+"""Side by side: whichever waits, two cores are busy until the end; with three, the last parts were alone for a minute."""
+TIMED_PROCESSES = 3
+"""The same where the time is limited, of which each then has half."""
 COLLECTED_AT = 20_000
 """New objects, not 700: Python looked for circles for 7 % of the time of tests, and a fifth of that of reading them."""
 NOTHING_COLLECTED = int(pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -127,11 +129,12 @@ class Division:
         gc.enable()
         waiting, running = [part for part in PARTS if tests[part]], dict[int, str]()
         self.timed = timed = session.config.pluginmanager.getplugin("slow time")
-        ends = [] if timed is None else timed.ends(len(waiting), PROCESSES)
+        side_by_side = PROCESSES if timed is None else TIMED_PROCESSES
+        ends = [] if timed is None else timed.ends(len(waiting), side_by_side)
         codes = dict.fromkeys(PARTS, NOTHING_COLLECTED)
         seconds: dict[str, float] = {}
         while waiting or running:
-            if waiting and len(running) < PROCESSES:
+            if waiting and len(running) < side_by_side:
                 part = waiting.pop(0)
                 sys.stdout.flush()
                 process = os.fork()

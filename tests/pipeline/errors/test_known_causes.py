@@ -112,6 +112,7 @@ def test_a_full_disk_that_is_named_between_batches_is_not_the_checkpoint_s() -> 
     assert full_checkpoint("No space left on device: /w/f.parquet; free some space on that disk", "/c") is None
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_file_that_disappears_between_planning_and_reading(spark: SparkSession, tmp_path: Path) -> None:
     fill(tmp_path, "a.json", 1, broken=1)
