@@ -37,7 +37,7 @@ MEMORY = Path("/dev/shm")
 MEMORY_MIN_BYTES = 8 * 1024**3
 FOLDER_PREFIX = "freshet-tests-"
 PROCESSES = 5
-"""Side by side: whichever waits, two cores are busy until the end; with three, the last parts were alone for a minute."""
+"""Side by side: whichever waits, two cores are busy until the end; of three, the last ones were alone for a minute."""
 TIMED_PROCESSES = 3
 """The same where the time is limited, of which each then has half."""
 COLLECTED_AT = 20_000
