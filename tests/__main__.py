@@ -1,7 +1,7 @@
-"""All tests, read once and run by six processes, five side by side: `python -m tests [arguments of pytest]`.
+"""All tests, read once and run by six processes, four side by side: `python -m tests [arguments of pytest]`.
 
 Most suites keep one core busy, and those that wait for a broker or a child process none. Tests that need nothing run in
-three processes, those with Apache Paimon in another, and those with Spark or Kafka in two more; the last begins when
+three processes, those with Apache Paimon in another, and those with Spark or Kafka in two more; the next begins when
 one of the others has ended. One process imports all files and forks the others, so that nothing may have been started
 by then. What the first prints is seen at once, what the others printed follows when all are done.
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MEMORY = Path("/dev/shm")
 MEMORY_MIN_BYTES = 8 * 1024**3
 FOLDER_PREFIX = "freshet-tests-"
-PROCESSES = 5
+PROCESSES = 4
 """Side by side: whichever waits, two cores are busy until the end; of three, the last ones were alone for a minute."""
 TIMED_PROCESSES = 3
 """The same where the time is limited, of which each then has half."""
@@ -46,12 +46,12 @@ NOTHING_COLLECTED = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 STORAGE = "of storage, without Spark, Kafka and Paimon"
-REST = "of the rest, without Spark, Kafka and Paimon"
 BROKERS = "with Spark or Kafka"
+REST = "of the rest, without Spark, Kafka and Paimon"
 LOCAL = "of runs without Spark, of databases and of logs"
 PAIMON = "with Paimon"
 INTEGRATION = "of pipelines as users run them"
-PARTS = (STORAGE, REST, BROKERS, LOCAL, PAIMON, INTEGRATION)
+PARTS = (STORAGE, BROKERS, REST, LOCAL, PAIMON, INTEGRATION)
 """Tests that run in one process each. Those that take longest begin."""
 
 
