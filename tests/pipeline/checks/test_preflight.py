@@ -165,6 +165,7 @@ def test_checkpoints_that_cannot_be_used(folder: Path) -> None:
         ("/all", "would have another checkpoint in it, all/others:"),
         ("/w/odd.db", "would have a table in it, w/odd.db/t:"),
         ("/w/_checkpoints/mine", None),
+        ("/notes/mine", None),
         ("/mine", None),
     ],
 )
@@ -173,8 +174,9 @@ def test_a_new_checkpoint_in_a_folder_that_is_another_s(folder: Path, checkpoint
     other = Catalog(folder / "w").create_table("odd.t", schema={"id": "INT"})
     for name in ("others", "all/others"):
         claim_checkpoint(str(folder / name), pipeline="others", table=other)
-    (folder / "theirs").mkdir()
-    (folder / "theirs" / "metadata").write_text('{"id": "x"}')
+    for name, text in (("theirs", '{"id": "x"}'), ("notes", "of somebody")):
+        (folder / name).mkdir()
+        (folder / name / "metadata").write_text(text)
     problems = found(folder, ('"FOLDER/c"', f'"FOLDER{checkpoint}"'))
     assert [(said or "") in text for text in problems] == [True] * (said is not None)
     assert all(f"checkpoint {checkpoint[1:]} {said}" in text and "beside it" in text for text in problems)

@@ -141,11 +141,12 @@ def _neighbour_problem(checkpoint: str, folder: CheckpointFolder) -> str | None:
 
 def _kind_of_folder(folder: CheckpointFolder) -> str | None:
     """What a folder is that no checkpoint may lie in; None also where it may not be looked at."""
-    kinds = {(OWNER_FILE,): "another checkpoint", (SPARK_METADATA,): "another checkpoint", _SCHEMA: "a table"}
-    for names, kind in kinds.items():
-        with suppress(OSError, StorageError, UnicodeDecodeError):
-            if folder.read(*names) is not None:
-                return kind
+    with suppress(OSError, StorageError, UnicodeDecodeError):
+        if folder.read(OWNER_FILE) is not None or query_id_of(folder) is not None:
+            return "another checkpoint"
+    with suppress(OSError, StorageError, UnicodeDecodeError):
+        if folder.read(*_SCHEMA) is not None:
+            return "a table"
     return None
 
 
